@@ -1,11 +1,14 @@
 // OwnerIndex: which owners are active, and the first and last block of each.
 //
-// An owner is active while it is registered, holds blocks, or has blocks reserved. The node of the
-// owner cleared last is kept, so that a request that takes and gives back its only block again and
-// again costs no memory allocation. Not thread-safe (the pool's mutex guards it). O(1).
+// An owner is active while it is registered, holds blocks, or has blocks reserved. The record of
+// the owner that became inactive last is kept, as is the node of the one before, and the record
+// looked up last is remembered: requests that take and give back blocks again and again cost no
+// memory, and one that does so alone costs no search. Not thread-safe (the pool's mutex guards it).
+// O(1).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -14,6 +17,7 @@
 
 namespace kvpool::internal {
 
+// All zeros but for the ids whenever the owner is inactive.
 struct OwnerRecord {
   BlockId first = kNoBlock;
   BlockId last = kNoBlock;
@@ -26,38 +30,61 @@ struct OwnerRecord {
 
 class OwnerIndex {
  public:
+  // The record of an active owner; null for any other.
   OwnerRecord* find(OwnerId owner) {
-    const auto found = owners_.find(owner);
-    return found == owners_.end() ? nullptr : &found->second;
+    OwnerRecord* record = look_up(owner);
+    return record != nullptr && record->active() ? record : nullptr;
   }
 
-  // The owner's record, made if there was none. Stays where it is until erased.
+  // The owner's record, made if there was none. Stays where it is while the owner is active.
   OwnerRecord& find_or_insert(OwnerId owner) {
-    if (const auto found = owners_.find(owner); found != owners_.end()) return found->second;
-    if (spare_.empty()) return owners_[owner];
-    spare_.key() = owner;
-    spare_.mapped() = OwnerRecord{};
-    return owners_.insert(std::move(spare_)).position->second;
+    if (OwnerRecord* record = look_up(owner)) return *record;
+    if (spare_.empty()) {
+      last_record_ = &records_[owner];
+    } else {
+      spare_.key() = owner;
+      last_record_ = &records_.insert(std::move(spare_)).position->second;
+    }
+    last_owner_ = owner;
+    return *last_record_;
   }
 
-  // Drops the record of an owner that is no longer active; says whether it did.
-  bool erase_if_inactive(OwnerId owner) {
-    const auto found = owners_.find(owner);
-    if (found == owners_.end() || found->second.active()) return false;
-    spare_ = owners_.extract(found);
+  // To be called when an owner may have become inactive; says whether it is.
+  bool settle(OwnerId owner) {
+    const OwnerRecord* record = look_up(owner);
+    if (record == nullptr || record->active()) return false;
+    if (idle_ && *idle_ != owner) drop_idle();
+    idle_ = owner;
     return true;
   }
 
-  std::size_t size() const { return owners_.size(); }
-
-  auto begin() const { return owners_.begin(); }
-  auto end() const { return owners_.end(); }
+  auto begin() const { return records_.begin(); }
+  auto end() const { return records_.end(); }
 
  private:
-  using Map = std::unordered_map<OwnerId, OwnerRecord>;
+  OwnerRecord* look_up(OwnerId owner) {
+    if (last_record_ != nullptr && last_owner_ == owner) return last_record_;
+    const auto found = records_.find(owner);
+    if (found == records_.end()) return nullptr;
+    last_owner_ = owner;
+    last_record_ = &found->second;
+    return last_record_;
+  }
 
-  Map owners_;
-  Map::node_type spare_;
+  void drop_idle() {
+    const auto idle = records_.find(*idle_);
+    if (idle->second.active()) return;
+    if (last_record_ == &idle->second) last_record_ = nullptr;
+    spare_ = records_.extract(idle);
+  }
+
+  using Records = std::unordered_map<OwnerId, OwnerRecord>;
+
+  Records records_;
+  Records::node_type spare_;            // of the inactive owner dropped last
+  OwnerRecord* last_record_ = nullptr;  // of last_owner_, if not null
+  OwnerId last_owner_ = 0;
+  std::optional<OwnerId> idle_;  // became inactive last; has a record, may be active again
 };
 
 }  // namespace kvpool::internal

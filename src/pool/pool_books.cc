@@ -84,7 +84,7 @@ bool PoolBooks::free(std::span<const Block> blocks, std::vector<OwnerId>* cleare
     put_back(*record, block.id);
     if (owner_record.n_live > 0) continue;
     owner_record.registered = false;
-    if (owners_.erase_if_inactive(owner) && cleared_owners != nullptr) {
+    if (owners_.settle(owner) && cleared_owners != nullptr) {
       cleared_owners->push_back(owner);
     }
   }
@@ -105,7 +105,7 @@ bool PoolBooks::free_all(OwnerId owner) {
       id = next;
     }
     owner_record->registered = false;
-    active = !owners_.erase_if_inactive(owner);
+    active = !owners_.settle(owner);
   }
   finish_mutation();
   return active;
@@ -196,7 +196,7 @@ void PoolBooks::cancel(std::span<ReservedItem> items, OwnerId owner, bool regist
   if (registered_owner && owner_record->n_live == 0 && owner_record->n_reserved == 0) {
     owner_record->registered = false;
   }
-  owners_.erase_if_inactive(owner);
+  owners_.settle(owner);
   finish_mutation();
 }
 
@@ -211,7 +211,7 @@ bool PoolBooks::register_owner(OwnerId owner) {
 void PoolBooks::release_owner(OwnerId owner) {
   const ForkAwareMutex::Guard guard(mutex_);
   if (OwnerRecord* record = owners_.find(owner)) record->registered = false;
-  owners_.erase_if_inactive(owner);
+  owners_.settle(owner);
 }
 
 bool PoolBooks::owner_is_active(OwnerId owner) {
