@@ -2,7 +2,7 @@
 # Each step leaves a stamp there, so that a second run does only what changed.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-# Steps share .venv and the two cores are already busy within each step.
+# Steps share .venv, and each is parallel within itself.
 .NOTPARALLEL:
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,10 +18,11 @@ PRESETS := dev clang release asan-ubsan tsan
 WHEEL_SOURCES := CMakeLists.txt pyproject.toml \
   $(shell find include src python cmake -name __pycache__ -prune -o -print)
 
-.PHONY: help demo test test-oldest bench bench-programs lint format stubs install clean $(addprefix ctest-,$(PRESETS))
+.PHONY: help demo test test-oldest test-python-asan bench bench-programs lint \
+  format stubs install clean $(addprefix ctest-,$(PRESETS))
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z].*:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z].*:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: install $(STAMPS)/model ## install all that is missing and generate text with a real model
 	$(BIN)/kvpool demo
@@ -35,6 +36,20 @@ test-oldest: install $(STAMPS)/model $(STAMPS)/test ## the Python tests with the
 	folder=build/mlx-lm-$$oldest; \
 	[[ -d $$folder ]] || $(BIN)/pip install --quiet --no-deps --target $$folder mlx-lm==$$oldest; \
 	PYTHONPATH=$$folder $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The extension under AddressSanitizer and UndefinedBehaviorSanitizer, in front of the one in .venv.
+# Leaks are not looked for: Python itself keeps much until it exits.
+ASAN_PYTHON := build/asan-ubsan-python
+test-python-asan: install $(STAMPS)/test ## the Python tests of the pool under the sanitizers
+	cmake --preset asan-ubsan -B $(ASAN_PYTHON) -D KVPOOL_BUILD_TESTS=OFF \
+	  -D KVPOOL_BUILD_PYTHON=ON -D Python_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	cmake --build $(ASAN_PYTHON)
+	rm -rf $(ASAN_PYTHON)/site
+	cmake --install $(ASAN_PYTHON) --component python --prefix $(ASAN_PYTHON)/site
+	cp -R python/kvpool/. $(ASAN_PYTHON)/site/kvpool
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
+	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=$(ASAN_PYTHON)/site \
+	  $(BIN)/python -m pytest tests/python/pool
 
 bench-programs: $(STAMPS)/packages-build $(STAMPS)/packages-bench ## build the C++ benchmarks
 	cmake --preset bench

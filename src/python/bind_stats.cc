@@ -160,8 +160,7 @@ refused ones and those that change nothing included, and per shrink that retires
       .def(
           "__getitem__",
           [](const HistoryView& self, nb::handle index) {
-            const nb::object entry =
-                nb::steal(PyObject_GetItem(snapshots(self).ptr(), index.ptr()));
+            nb::object entry = nb::steal(PyObject_GetItem(snapshots(self).ptr(), index.ptr()));
             if (!entry.is_valid()) throw nb::python_error();
             return entry;
           },

@@ -27,7 +27,9 @@ _POOL_NAMES = dict.fromkeys(
     ],
     "kvpool.memory",
 )
-_ERROR_NAMES = dict.fromkeys(["BlockPoolExhaustedError", "OwnerAlreadyActiveError"], "kvpool.memory")
+_ERROR_NAMES = dict.fromkeys(
+    ["BlockPoolExhaustedError", "OwnerAlreadyActiveError"], "kvpool.memory"
+)
 _STORAGE_NAMES = {"MLXBlockStorage": "kvpool.memory"}
 _BACKED_NAMES = dict.fromkeys(["PoolBackedKVCache", "build_pooled_caches"], "kvpool.memory")
 _POOLED_NAMES = {"PooledKVCache": "kvpool.memory"}

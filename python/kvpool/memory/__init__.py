@@ -30,9 +30,10 @@ from kvpool._core import (
 from kvpool._lazy import load_name
 
 if TYPE_CHECKING:
-    from kvpool.memory.mlx_storage import MLXBlockStorage
+    from kvpool.memory.mlx_storage import MLXBlockStorage as MLXBlockStorage
     from kvpool.memory.pooled_cache import PooledKVCache
-    from kvpool.mlx import PoolBackedKVCache, build_pooled_caches
+    from kvpool.mlx import PoolBackedKVCache as PoolBackedKVCache
+    from kvpool.mlx import build_pooled_caches as build_pooled_caches
 
 # What ``import *`` brings: all that needs no MLX. The names of _LAZY are there when asked for.
 __all__ = [

@@ -126,7 +126,7 @@ class PooledKVCache(KVCache):
         Raises
         ------
         BlockPoolExhaustedError
-            If the token needs blocks and they are short, of the value's stream too; nothing changes.
+            If the token needs blocks, in either stream, and they are short; nothing changes.
         RuntimeError
             After `release`, until `reset`.
         """

@@ -23,7 +23,7 @@ Examples
 >>> model, tokenizer = models.load(None, weights="4bit")          # doctest: +SKIP
 >>> model, tokenizer = models.load("~/models/Qwen3-0.6B-4bit")    # doctest: +SKIP
 >>> models.smollm2_directory(weights="dense")                     # doctest: +SKIP
-PosixPath('/home/me/.cache/kvpool/models/smollm2-135m-instruct-dense-0.1.2-...')
+PosixPath('/Users/me/.cache/kvpool/models/smollm2-135m-instruct-dense-0.1.2-...')
 """
 
 from kvpool.models.directory import Weights, smollm2_directory

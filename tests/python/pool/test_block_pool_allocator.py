@@ -85,10 +85,10 @@ def test_streams_of_a_pool_with_two(stream: Any) -> None:
     for call in calls:
         with pytest.raises(ValueError, match="stream must be 'k' or 'v', got"):
             call()
-    assert pool.counts() == PoolCounts_of(1024)
+    assert pool.counts() == counts_of(1024)
 
 
-def PoolCounts_of(n_free: int) -> PoolCounts:
+def counts_of(n_free: int) -> PoolCounts:
     return BlockPoolAllocator(PoolConfig(n_blocks=n_free)).counts()
 
 
@@ -105,7 +105,7 @@ def test_huge_requests_never_wrap(n_tokens: int) -> None:
         pool = BlockPoolAllocator(PoolConfig(n_blocks=8, grow_on_exhaustion=grow))
         with pytest.raises((BlockPoolExhaustedError, ValueError)):
             pool.allocate("k", n_tokens, owner=1)
-        assert pool.counts() == PoolCounts_of(8)
+        assert pool.counts() == counts_of(8)
         pool.register_owner(1)
 
 
@@ -315,7 +315,7 @@ class TestReservation:
             pool.reserve([("k", 1)], owner=None)
         step = pool.reserve([("k", 1)], owner=1)
         for index in (-1, 1):
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match=r"Reservation[.:]+take"):
                 step.take(index)
         assert pool.reserve([], owner=2).commit() == []
         pool.register_owner(2)

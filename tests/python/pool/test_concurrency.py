@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -48,10 +49,8 @@ def test_threads_never_share_a_block() -> None:
         for _ in range(2000):
             action = rng.randrange(5)
             if action < 2:
-                try:
+                with contextlib.suppress(BlockPoolExhaustedError):
                     mine += pool.allocate(rng.choice("kv"), rng.randint(1, 12), owner=thread)
-                except BlockPoolExhaustedError:
-                    pass
             elif action == 2 and mine:
                 pool.free([mine.pop(rng.randrange(len(mine)))])
             elif action == 3:
@@ -76,7 +75,14 @@ def test_case_2_threads_racing_free_all() -> None:
     pool = BlockPoolAllocator(PoolConfig(n_blocks=64))
     for n_rounds in range(1, 30):
         blocks = pool.allocate("k", 32 * 16, owner=1)
-        run_threads(8, lambda i: pool.free_all(1) if i % 2 else pool.free(blocks))
+
+        def give_back(thread: int, blocks: list[Block] = blocks) -> None:
+            if thread % 2:
+                pool.free_all(1)
+            else:
+                pool.free(blocks)
+
+        run_threads(8, give_back)
         assert pool.stats.n_frees == 32 * n_rounds
         pool.check_invariants()
 

@@ -37,7 +37,10 @@ def test_anything_with_index_is_an_integer() -> None:
         ({"n_blocks": 0}, "n_blocks must be 1 to 4294967296, got 0"),
         ({"n_blocks": 2**33}, "got 8589934592"),
         ({"n_blocks": 2**70}, "must fit 64 bits"),
-        ({"n_blocks": 64, "max_blocks": 63}, r"max_blocks must be at least n_blocks \(64\), got 63"),
+        (
+            {"n_blocks": 64, "max_blocks": 63},
+            r"at least n_blocks \(64\), got 63",
+        ),
     ],
 )
 def test_values_out_of_range_are_shown(options: dict[str, int], text: str) -> None:

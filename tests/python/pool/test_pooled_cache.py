@@ -97,11 +97,9 @@ def test_case_1_keys_and_values_stay_equally_long_when_blocks_run_out(at_once: b
         cache.append(n, n)
     assert pool.n_free("k") == 1  # a key's block is there, a value's is not
     before = pool.counts()
+    append = cache.append if at_once else lambda key, _: cache.append_key(key)
     with pytest.raises(BlockPoolExhaustedError, match="stream 'v'"):
-        if at_once:
-            cache.append(4, 4)
-        else:
-            cache.append_key(4)
+        append(4, 4)
     assert (len(inner.keys), len(inner.values)) == (4, 4)
     assert pool.counts() == before
     pool.free_all("somebody")

@@ -18,9 +18,7 @@ QUESTIONS = (
 
 model, tokenizer = mlx_lm.load(sys.argv[1])
 prompts = [tokenizer.encode(question) for question in QUESTIONS]
-alone = [
-    mlx_lm.generate(model, tokenizer, prompt=prompt, max_tokens=10) for prompt in prompts
-]
+alone = [mlx_lm.generate(model, tokenizer, prompt=prompt, max_tokens=10) for prompt in prompts]
 
 pool = BlockPoolAllocator(PoolConfig(block_size=16, n_blocks=16384))
 kvpool.mlx.attach(model, pool)
