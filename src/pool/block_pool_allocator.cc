@@ -1,5 +1,6 @@
 #include "kvpool/pool/block_pool_allocator.h"
 
+#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -95,20 +96,25 @@ Lease BlockPoolAllocator::lease(Stream stream, std::int64_t n_tokens, OwnerId ow
 Reservation BlockPoolAllocator::reserve(std::span<const ReservationItem> items, OwnerId owner) {
   std::vector<internal::ReservedItem> reserved;
   reserved.reserve(items.size());
-  std::int64_t n_tokens = 0;
+  std::array<std::int64_t, 3> n_tokens{};  // by Stream
   for (const ReservationItem& item : items) {
     check_n_tokens(item.n_tokens, "reserve");
-    reserved.push_back(
-        {resolve(item.stream, "reserve"), item.n_tokens, format(item.format), true, {}});
-    if (__builtin_add_overflow(n_tokens, item.n_tokens, &n_tokens)) {
+    const Stream stream = resolve(item.stream, "reserve");
+    reserved.push_back({stream, item.n_tokens, format(item.format), true, {}});
+    std::int64_t& n_of_stream = n_tokens[static_cast<std::size_t>(stream)];
+    if (__builtin_add_overflow(n_of_stream, item.n_tokens, &n_of_stream)) {
       throw std::invalid_argument(
-          "[BlockPoolAllocator::reserve] the items' n_tokens add up to more than 2**63 - 1");
+          "[BlockPoolAllocator::reserve] the n_tokens of one stream add up to more than "
+          "2**63 - 1");
     }
   }
   bool registered_owner = false;
   if (!items.empty()) {
     const auto shortfall = books_->reserve(reserved, owner, registered_owner);
-    if (shortfall) throw_exhausted("reserve", n_tokens, *shortfall, config());
+    if (shortfall) {
+      throw_exhausted("reserve", n_tokens[static_cast<std::size_t>(shortfall->stream)], *shortfall,
+                      config());
+    }
   }
   return {books_, std::move(reserved), owner, registered_owner};
 }

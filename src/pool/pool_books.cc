@@ -81,7 +81,7 @@ bool PoolBooks::free(std::span<const Block> blocks, std::vector<OwnerId>* cleare
     const OwnerId owner = record->owner;
     OwnerRecord& owner_record = *owners_.find(owner);
     unlink(*record, owner_record);
-    put_back(*record, block.id);
+    put_back_live(*record, block.id);
     if (owner_record.n_live > 0) continue;
     owner_record.registered = false;
     if (owners_.settle(owner) && cleared_owners != nullptr) {
@@ -100,11 +100,10 @@ bool PoolBooks::free_all(OwnerId owner) {
     for (BlockId id = owner_record->first; id != kNoBlock;) {
       BlockRecord& record = table_[id];
       const BlockId next = record.next;
-      unlink(record, *owner_record);
-      put_back(record, id);
+      put_back_live(record, id);
       id = next;
     }
-    owner_record->registered = false;
+    *owner_record = OwnerRecord{.n_reserved = owner_record->n_reserved};
     active = !owners_.settle(owner);
   }
   finish_mutation();
@@ -359,13 +358,17 @@ void PoolBooks::make_live(BlockRecord& record, BlockId id, OwnerRecord& owner,
   record.ever_allocated = 1;
 }
 
-// A live block leaves its owner.
+// A live block leaves its owner's list.
 void PoolBooks::unlink(BlockRecord& record, OwnerRecord& owner) {
   (record.previous == kNoBlock ? owner.first : table_[record.previous].next) = record.next;
   (record.next == kNoBlock ? owner.last : table_[record.next].previous) = record.previous;
   --owner.n_live;
+}
+
+void PoolBooks::put_back_live(BlockRecord& record, BlockId id) {
   stats_.fragmented_count -= is_fragmented(record) ? 1 : 0;
   ++stats_.n_frees;
+  put_back(record, id);
 }
 
 void PoolBooks::put_back(BlockRecord& record, BlockId id) {

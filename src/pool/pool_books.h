@@ -88,6 +88,7 @@ class PoolBooks {
   Block check_out(Stream stream, OwnerId owner, FormatTag format);
   void make_live(BlockRecord& record, BlockId id, OwnerRecord& owner, std::int64_t n_used);
   void put_back(BlockRecord& record, BlockId id);
+  void put_back_live(BlockRecord& record, BlockId id);
   void unlink(BlockRecord& record, OwnerRecord& owner);
   bool is_fragmented(const BlockRecord& record) const {
     return record.n_used < static_cast<std::uint32_t>(config_.block_size);

@@ -91,9 +91,10 @@ TEST(BlockPoolAllocator, HugeRequestsNeverWrap) {
     BlockPoolAllocator pool({.n_blocks = 8, .grow_on_exhaustion = grow});
     const std::int64_t most = std::numeric_limits<std::int64_t>::max();
     EXPECT_THROW(pool.allocate(Stream::kKey, most, kAda), BlockPoolExhaustedError);
-    EXPECT_THROW(
-        pool.reserve({{Stream::kKey, most - 1}, {Stream::kKey, 1}, {Stream::kValue, 0 + 1}}, kAda),
-        std::invalid_argument);
+    EXPECT_THROW(pool.reserve({{Stream::kKey, most}, {Stream::kKey, 1}}, kAda),
+                 std::invalid_argument);
+    EXPECT_THROW(pool.reserve({{Stream::kKey, most}, {Stream::kValue, most}}, kAda),
+                 BlockPoolExhaustedError);
     EXPECT_THROW(pool.reserve({{Stream::kKey, most}}, kAda), BlockPoolExhaustedError);
     EXPECT_EQ(pool.stats().n_blocks, 8);
     EXPECT_FALSE(pool.owner_is_active(kAda));

@@ -24,6 +24,18 @@ TEST(Reservation, SetsAsideForAllItemsOrNone) {
   EXPECT_EQ(pool.stats().blocks_in_use(), 0);
 }
 
+TEST(Reservation, ExhaustionTellsOfTheStreamThatIsShort) {
+  BlockPoolAllocator pool({.n_blocks = 8});
+  try {
+    pool.reserve({{Stream::kKey, 48}, {Stream::kValue, 50}, {Stream::kValue, 20}}, kAda);
+    FAIL();
+  } catch (const BlockPoolExhaustedError& error) {
+    EXPECT_STREQ(error.what(),
+                 "[BlockPoolAllocator::reserve] 6 block(s) of stream 'v' wanted for 70 token(s), "
+                 "but 4 free of 8 in the pool, and growth is off");
+  }
+}
+
 TEST(Reservation, TakenItemsBecomeBlocksAsFromAllocate) {
   BlockPoolAllocator pool({.n_blocks = 8});
   Reservation step = pool.reserve({{Stream::kKey, 20, "int4"}, {Stream::kValue, 16}}, kAda);
