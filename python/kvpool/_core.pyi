@@ -378,7 +378,7 @@ class BlockPoolAllocator:
             For bad arguments; nothing changes.
         """
 
-    def free(self, blocks: Iterable[Block], /) -> None:
+    def free(self, blocks: Iterable[Block]) -> None:
         """
         Give blocks back, in the order given.
 
@@ -392,10 +392,10 @@ class BlockPoolAllocator:
         Raises
         ------
         ValueError
-            If one belongs to another pool; nothing is freed.
+            If one is no check-out of this pool; nothing is freed.
         """
 
-    def mark_used(self, block: Block, n_used: SupportsIndex, /) -> None:
+    def mark_used(self, block: Block, n_used: SupportsIndex) -> None:
         """
         Set how many token slots of a block are in use.
 
@@ -436,6 +436,17 @@ class BlockPoolAllocator:
 
     def release_owner(self, owner: Hashable) -> None:
         """Clear an owner's registration without freeing its blocks."""
+
+    def claim(self, owner: Hashable, holder: object) -> object:
+        """
+        Make `holder` the one live cache of an owner; return the live one there is.
+        """
+
+    def disclaim(self, owner: Hashable, holder: object) -> None:
+        """End the claim that `holder` has on an owner, if it has it."""
+
+    def claimant(self, owner: Hashable) -> object | None:
+        """The live cache of an owner, if there is one."""
 
     def free_all(self, owner: Hashable) -> None:
         """

@@ -44,6 +44,7 @@ void ForkAwareMutex::lock() {
 // under the mutex; it waits up to a second, far longer than any call of ours holds a mutex.
 void ForkAwareMutex::lock_after_fork() {
   const std::uint64_t now = g_fork_count.load(std::memory_order_relaxed);
+  if (broken_at_.load(std::memory_order_relaxed) == now) throw_broken();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   do {
     if (mutex_.try_lock()) {
@@ -56,6 +57,11 @@ void ForkAwareMutex::lock_after_fork() {
     }
     std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < deadline);
+  broken_at_.store(now, std::memory_order_relaxed);
+  throw_broken();
+}
+
+void ForkAwareMutex::throw_broken() const {
   throw std::runtime_error(std::string("[") + subject_ +
                            "] another thread was inside this object when the process was forked, "
                            "so its books may be half-changed here; make a new one in the child");

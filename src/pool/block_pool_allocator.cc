@@ -108,15 +108,14 @@ Reservation BlockPoolAllocator::reserve(std::span<const ReservationItem> items, 
           "2**63 - 1");
     }
   }
-  bool registered_owner = false;
   if (!items.empty()) {
-    const auto shortfall = books_->reserve(reserved, owner, registered_owner);
+    const auto shortfall = books_->reserve(reserved, owner);
     if (shortfall) {
       throw_exhausted("reserve", n_tokens[static_cast<std::size_t>(shortfall->stream)], *shortfall,
                       config());
     }
   }
-  return {books_, std::move(reserved), owner, registered_owner};
+  return {books_, std::move(reserved), owner};
 }
 
 void BlockPoolAllocator::free(std::span<const Block> blocks, std::vector<OwnerId>* cleared_owners) {

@@ -1,8 +1,8 @@
 // BlockTable: the record of every block that was ever touched, by id.
 //
 // Records live in chunks made when an id in them is first handed out, so a pool costs memory for
-// the blocks it has used, not for those it could. A chunk whose blocks have all been retired goes
-// back to the system. 40 bytes a block; lookup is two loads.
+// the blocks it has used, not for those it could. A chunk goes back to the system when every block
+// in it that was ever handed out has been retired. 40 bytes a block; lookup is two loads.
 //
 //          made on first touch      made by               made by
 //   free ───────────────────▶ free ────────▶ live ───────────────▶ free …
@@ -58,18 +58,28 @@ class BlockTable {
     return chunks_[id / kChunkBlocks].records[id % kChunkBlocks];
   }
 
+  // To be called at an id's first check-out.
+  void count_use(BlockId id) { ++chunks_[id / kChunkBlocks].n_used; }
+
+  // Gives the chunk of `id` back if none of its blocks was ever handed out.
+  void release_unused(BlockId id) {
+    const std::size_t index = id / kChunkBlocks;
+    if (index < chunks_.size() && chunks_[index].n_used == 0) chunks_[index].records.reset();
+  }
+
   void retire(BlockId id) {
     BlockRecord* record = find(id);
     if (record == nullptr) return;
     record->phase = BlockPhase::kRetired;
     Chunk& chunk = chunks_[id / kChunkBlocks];
-    if (++chunk.n_retired == kChunkBlocks) chunk.records.reset();
+    // Ids that were never handed out have nothing to remember: a chunk goes with the last that was.
+    if (record->generation != 0 && --chunk.n_used == 0) chunk.records.reset();
   }
 
  private:
   struct Chunk {
     std::unique_ptr<BlockRecord[]> records;
-    BlockId n_retired = 0;
+    BlockId n_used = 0;  // records of ids handed out and not retired
   };
 
   std::vector<Chunk> chunks_;

@@ -16,6 +16,13 @@ std::uint64_t first_generation() {
                                         .count());
 }
 
+// Makes room for `n` more elements, at least doubling the vector where it has to grow.
+template <typename Element>
+void reserve_more(std::vector<Element>& vector, std::size_t n) {
+  const std::size_t wanted = vector.size() + n;
+  if (vector.capacity() < wanted) vector.reserve(std::max(wanted, 2 * vector.capacity()));
+}
+
 std::int64_t add_saturating(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
@@ -49,14 +56,10 @@ std::optional<Shortfall> PoolBooks::allocate(Stream stream, std::int64_t n_token
     finish_mutation();
     return shortfall;
   }
+  reserve_more(out, static_cast<std::size_t>(n_blocks));
   prepare_pops(stream, n_blocks);
-  const std::size_t n_before = out.size();
-  if (out.capacity() < n_before + static_cast<std::size_t>(n_blocks)) {
-    out.reserve(std::max(n_before + static_cast<std::size_t>(n_blocks), 2 * out.capacity()));
-  }
   OwnerRecord& owner_record = owners_.find_or_insert(owner);
 
-  owner_record.registered = true;
   std::int64_t n_left = n_tokens;
   for (std::int64_t i = 0; i < n_blocks; ++i) {
     const Block block = check_out(stream, owner, format);
@@ -74,7 +77,7 @@ bool PoolBooks::free(std::span<const Block> blocks, std::vector<OwnerId>* cleare
                                 [this](const Block& block) { return block.pool == this; });
   if (!ours) return false;
   const ForkAwareMutex::Guard guard(mutex_);
-  if (cleared_owners != nullptr) cleared_owners->reserve(cleared_owners->size() + blocks.size());
+  if (cleared_owners != nullptr) reserve_more(*cleared_owners, blocks.size());
   for (const Block& block : blocks) {
     BlockRecord* record = find_live(block);
     if (record == nullptr) continue;
@@ -120,8 +123,7 @@ bool PoolBooks::mark_used(const Block& block, std::int64_t n_used) {
   return true;
 }
 
-std::optional<Shortfall> PoolBooks::reserve(std::span<ReservedItem> items, OwnerId owner,
-                                            bool& registered_owner) {
+std::optional<Shortfall> PoolBooks::reserve(std::span<ReservedItem> items, OwnerId owner) {
   const ForkAwareMutex::Guard guard(mutex_);
   std::array<std::int64_t, 3> n_wanted{};
   for (const ReservedItem& item : items) {
@@ -144,8 +146,6 @@ std::optional<Shortfall> PoolBooks::reserve(std::span<ReservedItem> items, Owner
   }
   OwnerRecord& owner_record = owners_.find_or_insert(owner);
 
-  registered_owner = !owner_record.active();
-  owner_record.registered = true;
   for (ReservedItem& item : items) {
     const std::int64_t n_blocks = blocks_for_tokens(item.n_tokens, config_.block_size);
     for (std::int64_t i = 0; i < n_blocks; ++i) {
@@ -161,7 +161,6 @@ std::optional<Shortfall> PoolBooks::reserve(std::span<ReservedItem> items, Owner
 void PoolBooks::take(ReservedItem& item, OwnerId owner) {
   const ForkAwareMutex::Guard guard(mutex_);
   OwnerRecord& owner_record = *owners_.find(owner);
-  owner_record.registered = true;
   std::int64_t n_left = item.n_tokens;
   for (const Block& block : item.blocks) {
     const std::int64_t n_used = std::min(n_left, config_.block_size);
@@ -176,7 +175,7 @@ void PoolBooks::take(ReservedItem& item, OwnerId owner) {
 }
 
 // Backwards, so that the free lists become what they were before reserve().
-void PoolBooks::cancel(std::span<ReservedItem> items, OwnerId owner, bool registered_owner) {
+void PoolBooks::cancel(std::span<ReservedItem> items, OwnerId owner) {
   const ForkAwareMutex::Guard guard(mutex_);
   OwnerRecord* owner_record = owners_.find(owner);
   bool changed = false;
@@ -192,9 +191,6 @@ void PoolBooks::cancel(std::span<ReservedItem> items, OwnerId owner, bool regist
     n_reserved_ -= n_blocks;
   }
   if (!changed) return;
-  if (registered_owner && owner_record->n_live == 0 && owner_record->n_reserved == 0) {
-    owner_record->registered = false;
-  }
   owners_.settle(owner);
   finish_mutation();
 }
@@ -323,8 +319,13 @@ void PoolBooks::grow(Stream stream, std::int64_t n_short) {
 void PoolBooks::prepare_pops(Stream stream, std::int64_t n) {
   if (n == 0) return;
   FreeList& list = free_list(stream);
-  list.visit_next(n, [this](BlockId id) { table_.ensure(id); });
-  list.reserve_pushes(n_out(stream) + n);
+  try {
+    list.visit_next(n, [this](BlockId id) { table_.ensure(id); });
+    list.reserve_pushes(n_out(stream) + n);
+  } catch (...) {
+    list.visit_next(n, [this](BlockId id) { table_.release_unused(id); });
+    throw;
+  }
 }
 
 // Takes the next block off its free list, as reserved.
@@ -332,6 +333,7 @@ Block PoolBooks::check_out(Stream stream, OwnerId owner, FormatTag format) {
   const BlockId id = free_list(stream).pop();
   ++n_out(stream);
   BlockRecord& record = table_[id];
+  if (record.generation == 0) table_.count_use(id);
   record.owner = owner;
   record.generation = ++last_generation_;
   record.previous = record.next = kNoBlock;

@@ -57,10 +57,9 @@ class PoolBooks {
   bool mark_used(const Block& block, std::int64_t n_used);
 
   // Sets aside blocks for every item, filling item.blocks. Later each is taken or given back.
-  std::optional<Shortfall> reserve(std::span<ReservedItem> items, OwnerId owner,
-                                   bool& registered_owner);
+  std::optional<Shortfall> reserve(std::span<ReservedItem> items, OwnerId owner);
   void take(ReservedItem& item, OwnerId owner);
-  void cancel(std::span<ReservedItem> items, OwnerId owner, bool registered_owner);
+  void cancel(std::span<ReservedItem> items, OwnerId owner);
 
   bool register_owner(OwnerId owner);
   void release_owner(OwnerId owner);

@@ -10,18 +10,13 @@
 namespace kvpool {
 
 Reservation::Reservation(std::shared_ptr<internal::PoolBooks> books,
-                         std::vector<internal::ReservedItem> items, OwnerId owner,
-                         bool registered_owner) noexcept
-    : books_(std::move(books)),
-      items_(std::move(items)),
-      owner_(owner),
-      registered_owner_(registered_owner) {}
+                         std::vector<internal::ReservedItem> items, OwnerId owner) noexcept
+    : books_(std::move(books)), items_(std::move(items)), owner_(owner) {}
 
 Reservation::Reservation(Reservation&& other) noexcept
     : books_(std::move(other.books_)),
       items_(std::exchange(other.items_, {})),
-      owner_(other.owner_),
-      registered_owner_(other.registered_owner_) {}
+      owner_(other.owner_) {}
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this != &other) {
@@ -29,7 +24,6 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
     books_ = std::move(other.books_);
     items_ = std::exchange(other.items_, {});
     owner_ = other.owner_;
-    registered_owner_ = other.registered_owner_;
   }
   return *this;
 }
@@ -67,9 +61,10 @@ std::vector<std::vector<Block>> Reservation::commit() {
 void Reservation::cancel() noexcept {
   if (!books_) return;
   try {
-    books_->cancel(items_, owner_, registered_owner_);
+    books_->cancel(items_, owner_);
   } catch (const std::exception&) {
     // Only in a forked child whose copy of the pool is unusable: nothing there to give back to.
+    items_.clear();
   }
   books_.reset();
 }

@@ -5,10 +5,16 @@ namespace nb = nanobind;
 namespace kvpool::python {
 
 std::string shown(nb::handle value) {
-  constexpr std::size_t kMostCharacters = 80;
-  std::string text = nb::repr(value).c_str();
-  if (text.size() > kMostCharacters) text = text.substr(0, kMostCharacters) + "…";
-  return text;
+  constexpr Py_ssize_t kMostCharacters = 80;
+  nb::object text = nb::steal(PyObject_Repr(value.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  const bool cut = PyUnicode_GET_LENGTH(text.ptr()) > kMostCharacters;
+  if (cut) text = nb::steal(PyUnicode_Substring(text.ptr(), 0, kMostCharacters));
+  if (!text.is_valid()) throw nb::python_error();
+  const nb::object bytes =
+      nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return std::string(PyBytes_AS_STRING(bytes.ptr())) + (cut ? "…" : "");
 }
 
 std::int64_t to_int64(nb::handle value, const char* what) {

@@ -152,7 +152,9 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
-  Py_CLEAR(as_block(self)->owner);
+  PyObject* owner = as_block(self)->owner;
+  as_block(self)->owner = Py_NewRef(Py_None);
+  Py_XDECREF(owner);
   return 0;
 }
 
@@ -160,13 +162,14 @@ void deallocate(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   BlockObject* block = as_block(self);
   PyObject_GC_UnTrack(self);
-  SharedPool* shared = block->shared;
+  Py_TRASHCAN_BEGIN(self, deallocate) SharedPool* shared = block->shared;
   Py_XDECREF(block->owner);
   Py_XDECREF(block->format);
   Py_XDECREF(block->stream);
   type->tp_free(self);
   Py_DECREF(type);
   if (shared != nullptr) PoolRef::drop(shared);
+  Py_TRASHCAN_END
 }
 
 PyGetSetDef kFields[] = {

@@ -36,7 +36,14 @@ struct PoolObject {
   nb::object history;
 };
 
-SharedPool& shared_of(PyObject* self) { return *nb::inst_ptr<PoolObject>(self)->shared; }
+// CPython calls methods of kMethods on any instance, one whose __init__ never ran included.
+SharedPool& shared_of(PyObject* self) {
+  if (!nb::inst_ready(self)) {
+    throw nb::type_error(
+        "[BlockPoolAllocator] this object was not initialised; call super().__init__()");
+  }
+  return *nb::inst_ptr<PoolObject>(self)->shared;
+}
 
 // A vector of the pool's that keeps its memory between calls; whoever holds it has it alone.
 class Scratch {
@@ -56,61 +63,25 @@ class Scratch {
 };
 
 // The three calls of the decode path are CPython methods: a call through nanobind costs more than
-// the work itself. Their arguments are (stream, n_tokens, owner, format).
-struct AllocateArguments {
-  static constexpr std::array<const char*, 4> kNames{"stream", "n_tokens", "owner", "format"};
-  std::array<PyObject*, 4> values{};
-
-  AllocateArguments(PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
-    if (n_args > 4) {
-      throw nb::type_error(
-          ("[BlockPoolAllocator.allocate] takes at most 4 arguments, got " + std::to_string(n_args))
-              .c_str());
-    }
-    for (Py_ssize_t i = 0; i < n_args; ++i) values[static_cast<std::size_t>(i)] = args[i];
-    const Py_ssize_t n_keywords = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
-    for (Py_ssize_t i = 0; i < n_keywords; ++i) {
-      value_of(PyTuple_GET_ITEM(keywords, i)) = args[n_args + i];
-    }
-    for (std::size_t i = 0; i < 3; ++i) {
-      if (values[i] == nullptr) {
-        throw nb::type_error(
-            (std::string("[BlockPoolAllocator.allocate] missing argument ") + kNames[i]).c_str());
-      }
-    }
-  }
-
- private:
-  PyObject*& value_of(PyObject* name) {
-    for (std::size_t i = 0; i < kNames.size(); ++i) {
-      if (PyUnicode_CompareWithASCIIString(name, kNames[i]) != 0) continue;
-      if (values[i] != nullptr) {
-        throw nb::type_error((std::string("[BlockPoolAllocator.allocate] argument ") + kNames[i] +
-                              " was given twice")
-                                 .c_str());
-      }
-      return values[i];
-    }
-    throw nb::type_error(("[BlockPoolAllocator.allocate] has no argument " + shown(name)).c_str());
-  }
-};
+// the work itself.
 
 PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
   return guarded([=]() -> PyObject* {
-    const AllocateArguments given(args, n_args, keywords);
+    const auto [stream_name, n_tokens_given, owner_object, format_name] =
+        parse_arguments<4>("[BlockPoolAllocator.allocate]",
+                           {"stream", "n_tokens", "owner", "format"}, 3, args, n_args, keywords);
     SharedPool& shared = shared_of(self);
     const std::int64_t n_tokens =
-        to_int64(given.values[1], "[BlockPoolAllocator.allocate] n_tokens");
+        to_int64(n_tokens_given, "[BlockPoolAllocator.allocate] n_tokens");
     if (n_tokens < 1) {
       throw nb::value_error(("[BlockPoolAllocator.allocate] n_tokens must be at least 1, got " +
                              std::to_string(n_tokens))
                                 .c_str());
     }
-    const Stream stream = to_stream(shared, given.values[0]);
-    const FormatTag format =
-        given.values[3] == nullptr ? FormatTag{} : shared.format_tag(given.values[3]);
+    const Stream stream = to_stream(shared, stream_name);
+    const FormatTag format = format_name == nullptr ? FormatTag{} : shared.format_tag(format_name);
     OwnerTable::Compared compared;
-    const OwnerId owner = to_owner(shared, given.values[2], compared);
+    const OwnerId owner = to_owner(shared, owner_object, compared);
     Scratch blocks(shared);
     try {
       shared.pool.allocate(stream, n_tokens, owner, format, *blocks);
@@ -119,7 +90,10 @@ PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyO
       shared.forget_if_inactive(owner);
       std::rethrow_exception(error);
     }
-    return to_list(shared, *blocks, stream, shared.format_object(format), OwnerTable::object(owner))
+    // Making the list may collect garbage, whose Python code (or another thread meanwhile) may free
+    // these very blocks, and with them the table's reference.
+    const nb::object held = nb::borrow(OwnerTable::object(owner));
+    return to_list(shared, *blocks, stream, shared.format_object(format), held.ptr())
         .release()
         .ptr();
   });
@@ -138,17 +112,21 @@ void collect(const SharedPool& shared, PyObject* sequence, std::vector<Block>& h
     const auto* block = reinterpret_cast<BlockObject*>(item);
     if (block->shared == nullptr && block->owner == Py_None) continue;
     if (block->shared != &shared) {
-      throw nb::value_error(("[BlockPoolAllocator.free] this block belongs to another pool, so "
-                             "nothing was freed: " +
-                             shown(item))
-                                .c_str());
+      throw nb::value_error(
+          ("[BlockPoolAllocator.free] this block is no check-out of this pool, so "
+           "nothing was freed: " +
+           shown(item))
+              .c_str());
     }
     handles.push_back(block->handle);
   }
 }
 
-PyObject* free_blocks(PyObject* self, PyObject* blocks) {
+PyObject* free_blocks(PyObject* self, PyObject* const* args, Py_ssize_t n_args,
+                      PyObject* keywords) {
   return guarded([=]() -> PyObject* {
+    const auto [blocks] =
+        parse_arguments<1>("[BlockPoolAllocator.free]", {"blocks"}, 1, args, n_args, keywords);
     SharedPool& shared = shared_of(self);
     const nb::object sequence = nb::steal(
         PySequence_Fast(blocks, "[BlockPoolAllocator.free] blocks must be a sequence of Blocks"));
@@ -157,19 +135,21 @@ PyObject* free_blocks(PyObject* self, PyObject* blocks) {
     collect(shared, sequence.ptr(), *handles);
     std::vector<OwnerId> cleared;
     shared.pool.free(*handles, &cleared);
-    for (const OwnerId owner : cleared) Py_DECREF(shared.owners.remove(owner));
+    shared.forget_cleared(cleared);
     Py_RETURN_NONE;
   });
 }
 
-PyObject* mark_used(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
+PyObject* mark_used(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
   return guarded([=]() -> PyObject* {
-    if (n_args != 2 || !is_block(args[0])) {
-      throw nb::type_error("[BlockPoolAllocator.mark_used] takes a Block and an int");
+    const auto [block, n_used] = parse_arguments<2>("[BlockPoolAllocator.mark_used]",
+                                                    {"block", "n_used"}, 2, args, n_args, keywords);
+    if (!is_block(block)) {
+      throw nb::type_error(
+          ("[BlockPoolAllocator.mark_used] block must be a Block, got " + shown(block)).c_str());
     }
-    const auto* block = reinterpret_cast<BlockObject*>(args[0]);
-    shared_of(self).pool.mark_used(block->handle,
-                                   to_int64(args[1], "[BlockPoolAllocator.mark_used] n_used"));
+    shared_of(self).pool.mark_used(reinterpret_cast<BlockObject*>(block)->handle,
+                                   to_int64(n_used, "[BlockPoolAllocator.mark_used] n_used"));
     Py_RETURN_NONE;
   });
 }
@@ -189,17 +169,19 @@ PyMethodDef kMethods[] = {
      "Raises\n------\n"
      "BlockPoolExhaustedError\n    If too few are free and the pool may not grow far enough.\n"
      "ValueError, TypeError\n    For bad arguments; nothing changes.\n"},
-    {"free", free_blocks, METH_O,
-     "free($self, blocks, /)\n--\n\n"
+    {"free", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(free_blocks)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "free($self, blocks)\n--\n\n"
      "Give blocks back, in the order given.\n\n"
      "Blocks that are free already, and stale handles, are skipped. An owner that loses its last\n"
      "block is no longer active.\n\n"
      "Parameters\n----------\n"
      "blocks : sequence of Block\n\n"
      "Raises\n------\n"
-     "ValueError\n    If one belongs to another pool; nothing is freed.\n"},
-    {"mark_used", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(mark_used)), METH_FASTCALL,
-     "mark_used($self, block, n_used, /)\n--\n\n"
+     "ValueError\n    If one is no check-out of this pool; nothing is freed.\n"},
+    {"mark_used", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(mark_used)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "mark_used($self, block, n_used)\n--\n\n"
      "Set how many token slots of a block are in use.\n\n"
      "Parameters\n----------\n"
      "block : Block\n    A free or stale one changes nothing.\n"
@@ -210,7 +192,9 @@ PyMethodDef kMethods[] = {
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? shared_of(self).owners.traverse(visit, arg) : 0;
+  if (!nb::inst_ready(self)) return 0;
+  Py_VISIT(nb::inst_ptr<PoolObject>(self)->config.ptr());
+  return shared_of(self).owners.traverse(visit, arg);
 }
 
 int clear(PyObject* self) {
@@ -256,7 +240,7 @@ void free_all(PoolObject& self, nb::handle owner) {
   OwnerTable::Compared compared;
   const OwnerId id = shared.owners.find(owner.ptr(), compared);
   const bool active = shared.pool.free_all(id);
-  if (id != OwnerTable::kNobody && !active) Py_DECREF(shared.owners.remove(id));
+  if (id != OwnerTable::kNobody && !active) shared.forget_cleared({id});
 }
 
 nb::list blocks_for(PoolObject& self, nb::handle owner) {
@@ -265,15 +249,54 @@ nb::list blocks_for(PoolObject& self, nb::handle owner) {
   OwnerTable::Compared compared;
   const OwnerId id = shared.owners.find(owner.ptr(), compared);
   if (id == OwnerTable::kNobody) return blocks;
+  const nb::object held = nb::borrow(OwnerTable::object(id));  // see allocate()
   for (const Block& block : shared.pool.blocks_for(id)) {
     const auto state = shared.pool.inspect(block);
     if (!state) continue;
-    const nb::object made = nb::steal(new_block(
-        shared, block, state->stream, shared.format_object(state->format), OwnerTable::object(id)));
+    const nb::object made = nb::steal(
+        new_block(shared, block, state->stream, shared.format_object(state->format), held.ptr()));
     if (!made.is_valid()) throw nb::python_error();
     blocks.append(made);
   }
   return blocks;
+}
+
+// The live holder of an owner's claim: `holder` itself, if there is no other that is alive.
+nb::object claim(PoolObject& self, nb::handle owner, nb::handle holder) {
+  SharedPool& shared = *self.shared;
+  nb::object reference = nb::steal(PyWeakref_NewRef(holder.ptr(), nullptr));
+  if (!reference.is_valid()) throw nb::python_error();
+  OwnerTable::Compared compared;
+  const OwnerId id = to_owner(shared, owner.ptr(), compared);
+  nb::object& claimed = shared.claims[id];
+  if (claimed.is_valid()) {
+    const nb::handle other = PyWeakref_GetObject(claimed.ptr());
+    if (!other.is_none()) return nb::borrow(other);
+  }
+  claimed = std::move(reference);
+  return nb::borrow(holder);
+}
+
+// Ends the claim of `holder`, if it is the one that holds it or the one that did has gone.
+void disclaim(PoolObject& self, nb::handle owner, nb::handle holder) {
+  SharedPool& shared = *self.shared;
+  OwnerTable::Compared compared;
+  const OwnerId id = shared.owners.find(owner.ptr(), compared);
+  const auto found = shared.claims.find(id);
+  if (found == shared.claims.end()) return;
+  const nb::handle present = PyWeakref_GetObject(found->second.ptr());
+  if (!present.is(holder) && !present.is_none()) return;
+  const nb::object reference = std::move(found->second);
+  shared.claims.erase(found);
+  shared.forget_if_inactive(id);
+}
+
+// Who holds the claim of an owner; None where nobody alive does.
+nb::object claimant(PoolObject& self, nb::handle owner) {
+  OwnerTable::Compared compared;
+  const auto found = self.shared->claims.find(self.shared->owners.find(owner.ptr(), compared));
+  if (found == self.shared->claims.end()) return nb::none();
+  return nb::borrow(PyWeakref_GetObject(found->second.ptr()));
 }
 
 // An item of reserve(): (stream, n_tokens) or (stream, n_tokens, format).
@@ -391,7 +414,7 @@ nb::list to_list(SharedPool& shared, std::span<const Block> blocks, Stream strea
     const nb::python_error error;
     std::vector<OwnerId> cleared;
     shared.pool.free(blocks, &cleared);
-    for (const OwnerId id : cleared) Py_DECREF(shared.owners.remove(id));
+    shared.forget_cleared(cleared);
     throw nb::python_error(error);
   }
   return nb::cast<nb::list>(list);
@@ -448,6 +471,15 @@ OwnerAlreadyActiveError
       .def("release_owner", release_owner, nb::arg("owner").none(),
            nb::sig("def release_owner(self, owner: collections.abc.Hashable) -> None"),
            "Clear an owner's registration without freeing its blocks.")
+      .def("claim", claim, nb::arg("owner").none(), nb::arg("holder"),
+           nb::sig("def claim(self, owner: collections.abc.Hashable, holder: object) -> object"),
+           "Make `holder` the one live cache of an owner; return the live one there is.")
+      .def("disclaim", disclaim, nb::arg("owner").none(), nb::arg("holder"),
+           nb::sig("def disclaim(self, owner: collections.abc.Hashable, holder: object) -> None"),
+           "End the claim that `holder` has on an owner, if it has it.")
+      .def("claimant", claimant, nb::arg("owner").none(),
+           nb::sig("def claimant(self, owner: collections.abc.Hashable) -> object | None"),
+           "The live cache of an owner, if there is one.")
       .def("free_all", free_all, nb::arg("owner").none(),
            nb::sig("def free_all(self, owner: collections.abc.Hashable) -> None"),
            "Give back all of an owner's blocks, in allocation order. An unknown owner has none.")

@@ -61,12 +61,13 @@ OwnerId OwnerTable::find_hashed(PyObject* owner, Py_hash_t hash, Compared& compa
 }
 
 void OwnerTable::add_candidates(Py_hash_t hash, Compared& compared) {
+  const std::size_t n_known = compared.size();
   const auto [first, last] = map_.equal_range(hash);
   for (auto entry = first; entry != last; ++entry) {
     const auto same = [&entry](const Candidate& candidate) {
       return candidate.id == id_of(*entry) && candidate.owner.is(entry->second);
     };
-    if (std::none_of(compared.begin(), compared.end(), same)) {
+    if (n_known == 0 || std::none_of(compared.begin(), compared.end(), same)) {
       compared.push_back({id_of(*entry), nb::borrow(entry->second)});
     }
   }

@@ -8,6 +8,15 @@ namespace nb = nanobind;
 
 namespace kvpool::python {
 
+// Dropping an object may run Python code, so the table is in order before the first is dropped.
+void SharedPool::forget_cleared(const std::vector<OwnerId>& cleared) {
+  std::vector<nb::object> dropped;
+  dropped.reserve(cleared.size());
+  for (const OwnerId owner : cleared) {
+    if (!claims.contains(owner)) dropped.push_back(nb::steal(owners.remove(owner)));
+  }
+}
+
 PyObject* SharedPool::format_object(FormatTag tag) {
   const auto index = static_cast<std::size_t>(tag);
   while (formats.size() <= index) {

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,13 +20,18 @@ struct SharedPool {
   PyObject* format_object(FormatTag tag);
   FormatTag format_tag(PyObject* name);
 
-  // Drops `owner` from the table unless the core still has it active.
+  // Drops `owner` from the table unless it is active in the core, or claimed.
   void forget_if_inactive(OwnerId owner) {
-    if (!pool.owner_is_active(owner)) Py_DECREF(owners.remove(owner));
+    if (!pool.owner_is_active(owner)) forget_cleared({owner});
   }
+
+  // Drops owners that the core says are no longer active, but for those that are claimed.
+  void forget_cleared(const std::vector<OwnerId>& cleared);
 
   BlockPoolAllocator pool;
   OwnerTable owners;
+  // By owner, a weak reference to the one cache that may use it at a time.
+  std::unordered_map<OwnerId, nanobind::object> claims;
   std::vector<nanobind::object> formats;  // by tag
   std::vector<Block> scratch;             // reused between calls; taken out while in use
   std::size_t n_refs = 0;

@@ -280,6 +280,16 @@ TEST(BlockPoolAllocator, ShrinkRetiresFreeBlocksOnly) {
   EXPECT_FALSE(pool.is_managed(8));
 }
 
+TEST(BlockPoolAllocator, BlocksThatWereUsedAndThenRetiredAreManagedNoMore) {
+  BlockPoolAllocator pool({.n_blocks = 8});
+  const auto blocks = pool.allocate(Stream::kKey, 32, kAda);
+  const Block held = pool.allocate(Stream::kKey, 1, kBob)[0];
+  pool.free(blocks);
+  pool.shrink(Stream::kKey, 0);
+  for (const Block& block : blocks) EXPECT_FALSE(pool.is_managed(block.id));
+  EXPECT_TRUE(pool.is_managed(held.id));
+}
+
 TEST(BlockPoolAllocator, RetiredIdsAreNeverUsedAgain) {
   BlockPoolAllocator pool({.n_blocks = 2, .separate_kv = false, .grow_on_exhaustion = true});
   std::set<BlockId> seen;

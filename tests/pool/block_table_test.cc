@@ -15,15 +15,31 @@ TEST(BlockTable, RecordsAreMadeOnFirstTouch) {
   EXPECT_EQ(table.find(1'000'000), nullptr);
 }
 
-TEST(BlockTable, AChunkWhoseBlocksAreAllRetiredIsGivenBack) {
+// As a check-out does.
+void use(BlockTable& table, BlockId id) {
+  table.ensure(id);
+  table.count_use(id);
+  table[id].generation = 1;
+}
+
+TEST(BlockTable, AChunkGoesWithTheLastBlockThatWasUsed) {
   BlockTable table;
-  table.ensure(0);
-  table.ensure(BlockTable::kChunkBlocks);
-  for (BlockId id = 0; id < BlockTable::kChunkBlocks; ++id) {
-    ASSERT_NE(table.find(0), nullptr) << id;
-    table.retire(id);
-  }
-  EXPECT_EQ(table.find(0), nullptr);
+  for (const BlockId id : {BlockId{3}, BlockId{700}, BlockTable::kChunkBlocks}) use(table, id);
+  table.retire(3);
+  table.retire(4);  // never handed out
+  EXPECT_NE(table.find(700), nullptr);
+  table.retire(700);
+  EXPECT_EQ(table.find(700), nullptr);
+  EXPECT_NE(table.find(BlockTable::kChunkBlocks), nullptr);
+}
+
+TEST(BlockTable, ChunksOfWhichNothingWasUsedCanBeGivenBack) {
+  BlockTable table;
+  table.ensure(3);
+  use(table, BlockTable::kChunkBlocks);
+  table.release_unused(3);
+  table.release_unused(BlockTable::kChunkBlocks);
+  EXPECT_EQ(table.find(3), nullptr);
   EXPECT_NE(table.find(BlockTable::kChunkBlocks), nullptr);
 }
 

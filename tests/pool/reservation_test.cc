@@ -97,6 +97,25 @@ TEST(Reservation, CancelKeepsAnOwnerThatWasActiveBefore) {
   EXPECT_TRUE(pool.owner_is_active(kAda));
 }
 
+TEST(Reservation, OwnersBecomeInactiveWhicheverIsCancelledFirst) {
+  BlockPoolAllocator pool;
+  Reservation first = pool.reserve({{Stream::kKey, 1}}, kAda);
+  Reservation second = pool.reserve({{Stream::kKey, 1}}, kAda);
+  first.cancel();
+  EXPECT_TRUE(pool.owner_is_active(kAda));
+  second.cancel();
+  EXPECT_FALSE(pool.owner_is_active(kAda));
+}
+
+TEST(Reservation, MovedOntoItselfKeepsItsItems) {
+  BlockPoolAllocator pool;
+  Reservation step = pool.reserve({{Stream::kKey, 1}}, kAda);
+  Reservation& same = step;
+  step = std::move(same);
+  EXPECT_EQ(step.n_reserved(), 1);
+  EXPECT_EQ(step.take(0).size(), 1u);
+}
+
 TEST(Reservation, OwnerStaysActiveWhileItHasBlocksReserved) {
   BlockPoolAllocator pool;
   Reservation step = pool.reserve({{Stream::kKey, 1}, {Stream::kKey, 1}}, kAda);

@@ -31,9 +31,11 @@ class ForkAwareMutex {
 
  private:
   void lock_after_fork();
+  [[noreturn]] void throw_broken() const;
 
   std::mutex mutex_;
-  std::atomic<std::uint64_t> fork_count_;  // the process's forks when last locked
+  std::atomic<std::uint64_t> fork_count_;    // the process's forks when last locked
+  std::atomic<std::uint64_t> broken_at_{0};  // the fork count at which it was found unusable
   const char* subject_;
 };
 

@@ -70,12 +70,11 @@ class Reservation {
  private:
   friend class BlockPoolAllocator;
   Reservation(std::shared_ptr<internal::PoolBooks> books, std::vector<internal::ReservedItem> items,
-              OwnerId owner, bool registered_owner) noexcept;
+              OwnerId owner) noexcept;
 
   std::shared_ptr<internal::PoolBooks> books_;
   std::vector<internal::ReservedItem> items_;
   OwnerId owner_ = 0;
-  bool registered_owner_ = false;  // the owner was not active before
 };
 
 }  // namespace kvpool

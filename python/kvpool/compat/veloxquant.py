@@ -1,5 +1,7 @@
 """Importing this module makes ``veloxquant_mlx`` and its memory modules resolve to kvpool.
 
+That holds for this process: one started by it (multiprocessing's "spawn") imports it for itself.
+
 Raises
 ------
 ImportError
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -59,16 +62,15 @@ class StandIn(ModuleType):
     def __init__(self, name: str, sources: dict[str, str]) -> None:
         super().__init__(name, f"{name}, served by kvpool.")
         self.__path__: list[str] = []
+        self.__spec__ = ModuleSpec(name, loader=None, origin=__name__, is_package=True)
         self.__version__ = kvpool.__version__
         self.__all__ = sorted(sources)
         self._sources = sources
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if name not in self._sources:
             provided = ", ".join(self.__all__) or "nothing"
-            raise ImportError(
+            raise AttributeError(
                 f"kvpool {kvpool.__version__} does not provide {self.__name__}.{name}; "
                 f"of that module it provides {provided}"
             )

@@ -5,13 +5,14 @@ request does, and its blocks are checked out under its owner. Two live accounts 
 give back each other's blocks, so the second is refused; that is a matter between caches, and a
 caller is free to have called ``pool.register_owner`` first.
 
-Nothing here holds a lock while the pool is called, or while a cache is destroyed.
+Who holds which claim is kept by the pool's binding: that is settled between looking an owner up,
+which may run code of the owner's, and the next line of Python. So no lock is needed, neither one
+that a fork could leave locked nor one that is held while an owner is hashed.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
@@ -92,10 +93,7 @@ class Account:
         """Make this the live account of its owner; nothing changes if it is."""
         if isinstance(self.owner, PrivateOwner):
             return
-        key = (id(self.pool), self.owner)
-        with _registry_lock:
-            other = _live_accounts.setdefault(key, self)
-        if other is not self:
+        if self.pool.claim(self.owner, self) is not self:
             raise OwnerAlreadyActiveError(
                 f"[Account] owner {self.owner!r} has a live cache on this pool; release it first, "
                 "or use another owner (-1 takes a private one)"
@@ -103,12 +101,13 @@ class Account:
 
     def disclaim(self) -> None:
         """Let another account have the owner. `claim` takes it back."""
-        if isinstance(self.owner, PrivateOwner):
-            return
-        key = (id(self.pool), self.owner)
-        with _registry_lock:
-            if _live_accounts.get(key) is self:
-                del _live_accounts[key]
+        if not isinstance(self.owner, PrivateOwner):
+            self.pool.disclaim(self.owner, self)
+
+    def __del__(self) -> None:
+        """Let another account have the owner."""
+        if hasattr(self, "owner"):
+            self.disclaim()
 
     def copy(self) -> Account:
         """Return an account on the same pool under a fresh private owner."""
@@ -120,16 +119,7 @@ class Account:
         return self.copy()
 
 
-# An account keeps its pool alive, so the pool's id stays its own. Accounts leave by themselves when
-# the last cache of their request goes. The lock may be taken again by the same thread, since
-# hashing and comparing owners runs code of theirs.
-_live_accounts: weakref.WeakValueDictionary[tuple[int, Hashable], Account] = (
-    weakref.WeakValueDictionary()
-)
-_registry_lock = threading.RLock()
-
-
 def live_account(pool: BlockPoolAllocator, owner: Hashable) -> Account | None:
     """Return the live account of an owner on a pool, if there is one."""
-    with _registry_lock:
-        return _live_accounts.get((id(pool), owner))
+    account = pool.claimant(owner)
+    return account if isinstance(account, Account) else None

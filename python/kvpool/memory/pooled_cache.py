@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from kvpool._core import Block, BlockPoolAllocator, Reservation
 from kvpool.cache import KVCache
@@ -76,7 +76,8 @@ class PooledKVCache(KVCache):
     pool : BlockPoolAllocator
         Where the blocks come from.
     owner : Hashable
-        Who they are checked out to; -1 takes a fresh private owner.
+        Who they are checked out to; -1 takes a fresh private owner. Best an id: the pool keeps an
+        owner alive while it holds blocks, so an object that holds this cache would keep both.
     format : str
         Label of the blocks, whatever the inner cache does.
 
@@ -229,6 +230,13 @@ class PooledKVCache(KVCache):
         self._released = False
         self._give_back()
         self.inner.reset()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be copied or pickled: the blocks belong to this cache."""
+        raise TypeError(
+            "[PooledKVCache] can't be copied or pickled: its blocks belong to it. "
+            "Copy the inner cache, and give that a PooledKVCache of its own"
+        )
 
     def _give_back(self) -> None:
         self._keys.clear()

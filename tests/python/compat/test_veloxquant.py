@@ -23,9 +23,16 @@ assert veloxquant_mlx.memory.block_pool is block_pool
 from veloxquant_mlx import KVCache
 import sys
 assert not {"mlx", "numpy"} & set(sys.modules)
+assert not hasattr(veloxquant_mlx, "KVCacheFabric")
+import importlib.util
+assert importlib.util.find_spec("veloxquant_mlx.memory").origin == "kvpool.compat.veloxquant"
 try:
     from veloxquant_mlx import KVCacheFabric
-except ImportError as error:
+except ImportError:
+    pass
+try:
+    veloxquant_mlx.KVCacheFabric
+except AttributeError as error:
     print(error)
 """
 

@@ -96,7 +96,7 @@ def test_copy_is_an_equal_block_made_by_hand() -> None:
     block = pool.allocate("k", 3, owner=1)[0]
     for twin in (copy.copy(block), copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
         assert twin == block
-        with pytest.raises(ValueError, match="another pool"):
+        with pytest.raises(ValueError, match="no check-out of this pool"):
             pool.free([twin])
     pool.free_all(1)
     assert twin.n_used == 3
@@ -152,3 +152,41 @@ def test_owner_is_let_go_with_its_last_block() -> None:
             pool.release_owner(request)
         del request
         assert gone() is None, give_back
+
+
+def test_a_long_chain_of_owners_is_taken_apart_without_recursion() -> None:
+    block: Block | None = None
+    for _ in range(200_000):
+        block = Block(0, owner=block)
+    del block
+
+
+def test_owner_freed_by_the_garbage_collector_while_its_blocks_are_made() -> None:
+    pool = BlockPoolAllocator()
+
+    def make_owner() -> str:
+        return "".join(["a request id", " of its own"])  # equal, but never the same object
+
+    class Hangup:
+        """Gives the request's blocks back when it is collected."""
+
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            pool.free_all(make_owner())
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(200):
+            pool.allocate("k", 16, owner=make_owner())
+            Hangup()
+            blocks = pool.allocate("v", 20 * 16, owner=make_owner())
+            assert {block.owner for block in blocks} <= {make_owner(), None}
+            Hangup()
+            pool.blocks_for(make_owner())
+    finally:
+        gc.set_threshold(*thresholds)
+    pool.free_all(make_owner())
+    assert pool.counts().live == 0

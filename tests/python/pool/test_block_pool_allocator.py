@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from kvpool.memory import (
     OwnerAlreadyActiveError,
     PoolConfig,
     PoolCounts,
+    Reservation,
 )
 
 
@@ -170,7 +172,7 @@ def test_free_takes_any_sequence_and_checks_all_of_it_first() -> None:
     blocks = pool.allocate("k", 64, owner=1)
     foreign = other.allocate("k", 1, owner=1)
     for bad in (blocks + foreign, [*blocks, Block(1, owner=1)]):
-        with pytest.raises(ValueError, match="belongs to another pool"):
+        with pytest.raises(ValueError, match="no check-out of this pool"):
             pool.free(bad)
     with pytest.raises(TypeError, match="must hold Blocks only, got 7"):
         pool.free([*blocks, 7])  # type: ignore[list-item]
@@ -242,7 +244,7 @@ def test_mark_used_arguments() -> None:
     block = pool.allocate("k", 16, owner=1)[0]
     with pytest.raises(ValueError, match="n_used must be 0 to 16, got 17"):
         pool.mark_used(block, 17)
-    with pytest.raises(TypeError, match="takes a Block and an int"):
+    with pytest.raises(TypeError, match="block must be a Block, got 3"):
         pool.mark_used(3, 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="n_used must be an integer, got 1.5"):
         pool.mark_used(block, 1.5)  # type: ignore[arg-type]
@@ -250,6 +252,47 @@ def test_mark_used_arguments() -> None:
     other = BlockPoolAllocator()
     other.mark_used(block, 3)
     assert block.n_used == 16
+
+
+def test_free_and_mark_used_take_keywords() -> None:
+    pool = BlockPoolAllocator()
+    blocks = pool.allocate("k", 20, owner=1)
+    pool.mark_used(n_used=3, block=blocks[0])
+    assert blocks[0].n_used == 3
+    pool.free(blocks=blocks)
+    assert pool.counts().live == 0
+    for arguments in ((), (1, 2, 3)):
+        with pytest.raises(TypeError, match="BlockPoolAllocator.mark_used"):
+            pool.mark_used(*arguments)
+
+
+@pytest.mark.filterwarnings("ignore:nanobind:RuntimeWarning")
+def test_a_pool_that_was_not_initialised_says_so() -> None:
+    class Lazy(BlockPoolAllocator):
+        def __init__(self) -> None:
+            pass
+
+    calls: list[Callable[[BlockPoolAllocator], object]] = [
+        lambda pool: pool.allocate("k", 1, 1),
+        lambda pool: pool.free([]),
+        lambda pool: pool.mark_used(Block(1), 1),
+        lambda pool: pool.counts(),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError):
+            call(Lazy())
+
+
+@pytest.mark.parametrize("text", ["é" * 60, "漢" * 100, "\ud800", "a" * 200])
+def test_values_in_messages_may_be_any_text(text: str) -> None:
+    pool = BlockPoolAllocator()
+    pool.register_owner(text)
+    with pytest.raises(OwnerAlreadyActiveError, match="is active"):
+        pool.register_owner(text)
+    with pytest.raises(TypeError, match="n_tokens must be an integer, got '"):
+        pool.allocate("k", text, owner=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="stream must be 'k' or 'v', got '"):
+        pool.allocate(text, 1, owner=1)
 
 
 def test_cannot_be_copied_or_pickled() -> None:
@@ -295,6 +338,16 @@ class TestReservation:
         del step
         assert pool.counts().reserved == 0
 
+    def test_the_owner_is_let_go_whichever_is_cancelled_first(self) -> None:
+        for order in ((0, 1), (1, 0)):
+            pool = BlockPoolAllocator()
+            steps = [pool.reserve([("k", 1)], owner="me") for _ in range(2)]
+            for index in order:
+                with pytest.raises(OwnerAlreadyActiveError):
+                    pool.register_owner("me")
+                steps[index].cancel()
+            pool.register_owner("me")
+
     def test_bad_items_and_indices(self) -> None:
         pool = BlockPoolAllocator()
         bad: list[tuple[Any, type[Exception]]] = [
@@ -320,6 +373,32 @@ class TestReservation:
         assert pool.reserve([], owner=2).commit() == []
         pool.register_owner(2)
         assert pool.counts().reserved == 1
+
+    def test_in_a_cycle_is_collected_and_gives_its_blocks_back(self) -> None:
+        class Request:
+            step: Reservation
+
+        pool = BlockPoolAllocator()
+        request = Request()
+        request.step = pool.reserve([("k", 16)], owner="an id")
+        holder = [request]
+        holder.append(holder)  # type: ignore[arg-type]
+        del request, holder
+        gc.collect()
+        assert pool.counts().reserved == 0
+
+    def test_refused_or_empty_ones_let_the_owner_go(self) -> None:
+        class Request:
+            pass
+
+        pool = BlockPoolAllocator(PoolConfig(n_blocks=2))
+        request = Request()
+        gone = weakref.ref(request)
+        with pytest.raises(BlockPoolExhaustedError):
+            pool.reserve([("k", 160)], owner=request)
+        pool.reserve([], owner=request)
+        del request
+        assert gone() is None
 
     def test_outlives_the_pool(self) -> None:
         pool = BlockPoolAllocator()

@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kvpool.memory import Block, BlockPoolAllocator, BlockPoolExhaustedError, PoolConfig
+from kvpool.memory import (
+    Block,
+    BlockPoolAllocator,
+    BlockPoolExhaustedError,
+    PoolConfig,
+    PooledKVCache,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +133,67 @@ def test_case_28_owners_that_call_the_pool_do_not_deadlock() -> None:
     assert pool.counts().live == 0
 
 
+class Equal:
+    """An owner equal to all of its kind, whose comparison does something first."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.meanwhile = meanwhile
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return isinstance(other, Equal)
+
+
+def test_an_owner_that_goes_while_it_is_compared_is_not_found() -> None:
+    pool = BlockPoolAllocator()
+    first = Equal()
+    blocks = pool.allocate("k", 1, owner=first)
+    first.meanwhile = lambda: pool.free(blocks)
+    second = Equal()
+    (block,) = pool.allocate("k", 1, owner=second)
+    assert block.owner is second
+    pool.check_invariants()
+    assert pool.counts().live == 1
+
+
+def test_an_owner_that_comes_while_another_is_compared_is_found() -> None:
+    class Unequal(Equal):
+        __hash__ = Equal.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            super().__eq__(other)
+            return False
+
+    pool = BlockPoolAllocator()
+    third = Equal()
+    pool.allocate("k", 1, owner=Unequal(lambda: pool.allocate("k", 1, owner=third)))
+    pool.allocate("k", 1, owner=Equal())
+    assert len(pool.blocks_for(third)) == 2
+
+
+def test_short_memory_keeps_the_books_balanced() -> None:
+    testcapi = pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
+    pool = BlockPoolAllocator(PoolConfig(n_blocks=64))
+    n_refused = 0
+    for n in range(1, 60):
+        testcapi.set_nomemory(n, n + 1)
+        try:
+            blocks = pool.allocate("k", 300, owner=1)
+        except MemoryError:
+            n_refused += 1
+            blocks = []
+        finally:
+            testcapi.remove_mem_hooks()
+        assert pool.counts().live == len(blocks)
+        pool.free(blocks)
+        pool.check_invariants()
+    assert n_refused > 10
+
+
 def test_hash_that_raises_changes_nothing() -> None:
     class Broken:
         def __hash__(self) -> int:
@@ -153,6 +220,24 @@ def test_hash_that_raises_changes_nothing() -> None:
     assert pool.counts().live == 1
 
 
+class Inner:
+    """A single-head cache that keeps nothing."""
+
+    def append_key(self, k: object) -> None:
+        pass
+
+    append_value = append_key
+
+    def attend(self, q: object) -> object:
+        return q
+
+    def memory_bytes(self) -> int:
+        return 0
+
+    def reset(self) -> None:
+        pass
+
+
 # Case 28.
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -163,6 +248,7 @@ def test_case_28_fork_while_threads_allocate() -> None:
     def work(thread: int) -> None:
         while not stop.is_set():
             pool.free(pool.allocate("k", 40, owner=thread))
+            PooledKVCache(Inner(), pool, owner=("cache", thread)).append(1, 1)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -174,6 +260,7 @@ def test_case_28_fork_while_threads_allocate() -> None:
                 signal.alarm(5)  # a hang ends the child
                 try:
                     pool.free(pool.allocate("v", 40, owner="child"))
+                    PooledKVCache(Inner(), pool, owner="child's cache").append(1, 1)
                     pool.check_invariants()
                 except RuntimeError as error:
                     os._exit(0 if "forked" in str(error) else 1)

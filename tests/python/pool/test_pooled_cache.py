@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import random
+import weakref
 from typing import Any
 
 import pytest
@@ -248,3 +251,39 @@ def test_random_appends_keep_the_books_balanced() -> None:
     for cache in caches:
         cache.release()
     assert pool.counts().free == 24
+
+
+def test_cannot_be_copied() -> None:
+    pool = BlockPoolAllocator()
+    cache = PooledKVCache(ListCache(), pool)
+    cache.append(1, 1)
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="can't be copied or pickled"):
+            attempt(cache)
+    cache.release()
+    assert pool.counts().live == 0
+
+
+def test_a_second_release_leaves_the_owners_next_cache_alone() -> None:
+    pool = BlockPoolAllocator()
+    cache = PooledKVCache(ListCache(), pool, owner="me")
+    cache.release()
+    heir = PooledKVCache(ListCache(), pool, owner="me")
+    cache.release()
+    with pytest.raises(OwnerAlreadyActiveError):
+        PooledKVCache(ListCache(), pool, owner="me")
+    del heir
+    PooledKVCache(ListCache(), pool, owner="me")
+
+
+def test_an_owner_is_let_go_with_its_last_cache() -> None:
+    class Request:
+        pass
+
+    pool = BlockPoolAllocator()
+    request = Request()
+    gone = weakref.ref(request)
+    cache = PooledKVCache(ListCache(), pool, owner=request)
+    cache.append(1, 1)
+    del request, cache
+    assert gone() is None
