@@ -72,7 +72,7 @@ class Account:
         If another live account of this pool has this owner.
     """
 
-    __slots__ = ("__weakref__", "group", "owner", "pool")
+    __slots__ = ("__weakref__", "_claimed", "group", "owner", "pool")
 
     def __init__(
         self, pool: BlockPoolAllocator, owner: Hashable = PRIVATE, parent: Hashable | None = None
@@ -87,6 +87,7 @@ class Account:
         self.owner: Hashable = owner
         # The group that a later attach() with the same owner joins; see TrackedCache.attach.
         self.group: weakref.ref[Group] | None = None
+        self._claimed = False
         self.claim()
 
     def claim(self) -> None:
@@ -98,15 +99,17 @@ class Account:
                 f"[Account] owner {self.owner!r} has a live cache on this pool; release it first, "
                 "or use another owner (-1 takes a private one)"
             )
+        self._claimed = True
 
     def disclaim(self) -> None:
         """Let another account have the owner. `claim` takes it back."""
-        if not isinstance(self.owner, PrivateOwner):
+        if self._claimed:
+            self._claimed = False
             self.pool.disclaim(self.owner, self)
 
     def __del__(self) -> None:
         """Let another account have the owner."""
-        if hasattr(self, "owner"):
+        if hasattr(self, "_claimed"):
             self.disclaim()
 
     def copy(self) -> Account:
