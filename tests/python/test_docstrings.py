@@ -1,6 +1,7 @@
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,15 @@ MODULES = ["kvpool"] + [
     for module in pkgutil.walk_packages(kvpool.__path__, "kvpool.")
     if not module.name.endswith("__main__")
 ]
+
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_examples_in_the_readme_run() -> None:
+    result = doctest.testfile(str(README), module_relative=False)
+    assert result.attempted > 3
+    assert result.failed == 0
 
 
 def test_all_modules_are_found() -> None:
