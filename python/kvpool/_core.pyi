@@ -491,6 +491,9 @@ class BlockPoolAllocator:
     def is_managed(self, block_id: int) -> bool:
         """Whether the pool has a block of this id: False once it is retired."""
 
+    def holds(self, block: Block) -> bool:
+        """Whether a block is a check-out of this pool that goes on."""
+
     def counts(self) -> PoolCounts:
         """Where the blocks are, at one moment."""
 

@@ -18,178 +18,6 @@ namespace nb = nanobind;
 namespace kvpool::python {
 namespace {
 
-// The Python type BlockPoolAllocator.
-struct PoolObject {
-  explicit PoolObject(nb::object config_object)
-      : config(std::move(config_object)),
-        shared(new SharedPool(nb::cast<const PoolConfig&>(config))),
-        stats(nb::cast(StatsView{shared, {}})),
-        history(nb::cast(HistoryView{shared})) {}
-  PoolObject(const PoolObject&) = delete;
-  PoolObject& operator=(const PoolObject&) = delete;
-  // Handles may outlive the pool; the owners they name are theirs to hold, not ours.
-  ~PoolObject() { shared->owners.forget(); }
-
-  nb::object config;
-  PoolRef shared;
-  nb::object stats;
-  nb::object history;
-};
-
-// CPython calls methods of kMethods on any instance, one whose __init__ never ran included.
-SharedPool& shared_of(PyObject* self) {
-  if (!nb::inst_ready(self)) {
-    throw nb::type_error(
-        "[BlockPoolAllocator] this object was not initialised; call super().__init__()");
-  }
-  return *nb::inst_ptr<PoolObject>(self)->shared;
-}
-
-// A vector of the pool's that keeps its memory between calls; whoever holds it has it alone.
-class Scratch {
- public:
-  explicit Scratch(SharedPool& shared) : shared_(shared), blocks_(std::move(shared.scratch)) {
-    blocks_.clear();
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { shared_.scratch = std::move(blocks_); }
-
-  std::vector<Block>& operator*() { return blocks_; }
-
- private:
-  SharedPool& shared_;
-  std::vector<Block> blocks_;
-};
-
-// The three calls of the decode path are CPython methods: a call through nanobind costs more than
-// the work itself.
-
-PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
-  return guarded([=]() -> PyObject* {
-    const auto [stream_name, n_tokens_given, owner_object, format_name] =
-        parse_arguments<4>("[BlockPoolAllocator.allocate]",
-                           {"stream", "n_tokens", "owner", "format"}, 3, args, n_args, keywords);
-    SharedPool& shared = shared_of(self);
-    const std::int64_t n_tokens =
-        to_int64(n_tokens_given, "[BlockPoolAllocator.allocate] n_tokens");
-    if (n_tokens < 1) {
-      throw nb::value_error(("[BlockPoolAllocator.allocate] n_tokens must be at least 1, got " +
-                             std::to_string(n_tokens))
-                                .c_str());
-    }
-    const Stream stream = to_stream(shared, stream_name);
-    const FormatTag format = format_name == nullptr ? FormatTag{} : shared.format_tag(format_name);
-    OwnerTable::Compared compared;
-    const OwnerId owner = to_owner(shared, owner_object, compared);
-    Scratch blocks(shared);
-    try {
-      shared.pool.allocate(stream, n_tokens, owner, format, *blocks);
-    } catch (...) {
-      const std::exception_ptr error = std::current_exception();
-      shared.forget_if_inactive(owner);
-      std::rethrow_exception(error);
-    }
-    // Making the list may collect garbage, whose Python code (or another thread meanwhile) may free
-    // these very blocks, and with them the table's reference.
-    const nb::object held = nb::borrow(OwnerTable::object(owner));
-    return to_list(shared, *blocks, stream, shared.format_object(format), held.ptr())
-        .release()
-        .ptr();
-  });
-}
-
-// The check-outs that `blocks` names. Those made by hand and owned by nobody read as free.
-void collect(const SharedPool& shared, PyObject* sequence, std::vector<Block>& handles) {
-  const Py_ssize_t n_blocks = PySequence_Fast_GET_SIZE(sequence);
-  handles.reserve(static_cast<std::size_t>(n_blocks));
-  for (Py_ssize_t i = 0; i < n_blocks; ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(sequence, i);
-    if (!is_block(item)) {
-      throw nb::type_error(
-          ("[BlockPoolAllocator.free] blocks must hold Blocks only, got " + shown(item)).c_str());
-    }
-    const auto* block = reinterpret_cast<BlockObject*>(item);
-    if (block->shared == nullptr && block->owner == Py_None) continue;
-    if (block->shared != &shared) {
-      throw nb::value_error(
-          ("[BlockPoolAllocator.free] this block is no check-out of this pool, so "
-           "nothing was freed: " +
-           shown(item))
-              .c_str());
-    }
-    handles.push_back(block->handle);
-  }
-}
-
-PyObject* free_blocks(PyObject* self, PyObject* const* args, Py_ssize_t n_args,
-                      PyObject* keywords) {
-  return guarded([=]() -> PyObject* {
-    const auto [blocks] =
-        parse_arguments<1>("[BlockPoolAllocator.free]", {"blocks"}, 1, args, n_args, keywords);
-    SharedPool& shared = shared_of(self);
-    const nb::object sequence = nb::steal(
-        PySequence_Fast(blocks, "[BlockPoolAllocator.free] blocks must be a sequence of Blocks"));
-    if (!sequence.is_valid()) throw nb::python_error();
-    Scratch handles(shared);
-    collect(shared, sequence.ptr(), *handles);
-    std::vector<OwnerId> cleared;
-    shared.pool.free(*handles, &cleared);
-    shared.forget_cleared(cleared);
-    Py_RETURN_NONE;
-  });
-}
-
-PyObject* mark_used(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
-  return guarded([=]() -> PyObject* {
-    const auto [block, n_used] = parse_arguments<2>("[BlockPoolAllocator.mark_used]",
-                                                    {"block", "n_used"}, 2, args, n_args, keywords);
-    if (!is_block(block)) {
-      throw nb::type_error(
-          ("[BlockPoolAllocator.mark_used] block must be a Block, got " + shown(block)).c_str());
-    }
-    shared_of(self).pool.mark_used(reinterpret_cast<BlockObject*>(block)->handle,
-                                   to_int64(n_used, "[BlockPoolAllocator.mark_used] n_used"));
-    Py_RETURN_NONE;
-  });
-}
-
-PyMethodDef kMethods[] = {
-    {"allocate", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(allocate)),
-     METH_FASTCALL | METH_KEYWORDS,
-     "allocate($self, stream, n_tokens, owner, format='fp16')\n--\n\n"
-     "Check out ceil(n_tokens / block_size) blocks, all or none.\n\n"
-     "Parameters\n----------\n"
-     "stream : str\n    'k' or 'v'; ignored by a pool with one free list.\n"
-     "n_tokens : int\n    Token slots wanted, at least 1.\n"
-     "owner : Hashable\n    Who they go to; anything but None. Becomes active.\n"
-     "format : str\n    Label of what the blocks will hold.\n\n"
-     "Returns\n-------\n"
-     "list of Block\n    In order, all full (`n_used`) but perhaps the last.\n\n"
-     "Raises\n------\n"
-     "BlockPoolExhaustedError\n    If too few are free and the pool may not grow far enough.\n"
-     "ValueError, TypeError\n    For bad arguments; nothing changes.\n"},
-    {"free", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(free_blocks)),
-     METH_FASTCALL | METH_KEYWORDS,
-     "free($self, blocks)\n--\n\n"
-     "Give blocks back, in the order given.\n\n"
-     "Blocks that are free already, and stale handles, are skipped. An owner that loses its last\n"
-     "block is no longer active.\n\n"
-     "Parameters\n----------\n"
-     "blocks : sequence of Block\n\n"
-     "Raises\n------\n"
-     "ValueError\n    If one is no check-out of this pool; nothing is freed.\n"},
-    {"mark_used", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(mark_used)),
-     METH_FASTCALL | METH_KEYWORDS,
-     "mark_used($self, block, n_used)\n--\n\n"
-     "Set how many token slots of a block are in use.\n\n"
-     "Parameters\n----------\n"
-     "block : Block\n    A free or stale one changes nothing.\n"
-     "n_used : int\n    0 to block_size.\n\n"
-     "Raises\n------\n"
-     "ValueError\n    For an `n_used` outside that range.\n"},
-    {nullptr, nullptr, 0, nullptr}};
-
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -202,7 +30,7 @@ int clear(PyObject* self) {
   return 0;
 }
 
-PyType_Slot kSlots[] = {{Py_tp_methods, kMethods},
+PyType_Slot kSlots[] = {{Py_tp_methods, kPoolMethods},
                         {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
                         {Py_tp_clear, reinterpret_cast<void*>(clear)},
                         {0, nullptr}};
@@ -381,45 +209,6 @@ void bind_counts(nb::module_& m) {
 
 }  // namespace
 
-Stream to_stream(const SharedPool& shared, PyObject* name) {
-  if (!shared.pool.config().separate_kv) return Stream::kShared;
-  for (const Stream stream : {Stream::kKey, Stream::kValue}) {
-    if (name == stream_object(stream)) return stream;
-  }
-  if (PyUnicode_Check(name)) {
-    if (PyUnicode_CompareWithASCIIString(name, "k") == 0) return Stream::kKey;
-    if (PyUnicode_CompareWithASCIIString(name, "v") == 0) return Stream::kValue;
-  }
-  throw nb::value_error(
-      ("[BlockPoolAllocator] stream must be 'k' or 'v', got " + shown(name)).c_str());
-}
-
-OwnerId to_owner(SharedPool& shared, PyObject* owner, OwnerTable::Compared& compared) {
-  if (owner == Py_None) {
-    throw nb::value_error("[BlockPoolAllocator] owner must be any hashable but None, got None");
-  }
-  return shared.owners.find_or_add(owner, compared);
-}
-
-nb::list to_list(SharedPool& shared, std::span<const Block> blocks, Stream stream, PyObject* format,
-                 PyObject* owner) {
-  nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(blocks.size())));
-  bool made_all = list.is_valid();
-  for (std::size_t i = 0; made_all && i < blocks.size(); ++i) {
-    PyObject* block = new_block(shared, blocks[i], stream, format, owner);
-    made_all = block != nullptr;
-    if (made_all) PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), block);
-  }
-  if (!made_all) {  // out of memory: the caller gets none, so the pool gets them back
-    const nb::python_error error;
-    std::vector<OwnerId> cleared;
-    shared.pool.free(blocks, &cleared);
-    shared.forget_cleared(cleared);
-    throw nb::python_error(error);
-  }
-  return nb::cast<nb::list>(list);
-}
-
 void bind_pool(nb::module_& m) {
   bind_counts(m);
   nb::class_<PoolObject>(m, "BlockPoolAllocator", nb::type_slots(kSlots),
@@ -534,6 +323,19 @@ int
           },
           nb::arg("block_id").none(), nb::sig("def is_managed(self, block_id: int) -> bool"),
           "Whether the pool has a block of this id: False once it is retired.")
+      .def(
+          "holds",
+          [](const PoolObject& self, nb::handle block) {
+            if (!is_block(block.ptr())) {
+              throw nb::type_error(
+                  ("[BlockPoolAllocator.holds] block must be a Block, got " + shown(block))
+                      .c_str());
+            }
+            const auto* object = reinterpret_cast<BlockObject*>(block.ptr());
+            return self.shared->pool.inspect(object->handle).has_value();
+          },
+          nb::arg("block").none(), nb::sig("def holds(self, block: Block) -> bool"),
+          "Whether a block is a check-out of this pool that goes on.")
       .def(
           "counts", [](const PoolObject& self) { return self.shared->pool.counts(); },
           "Where the blocks are, at one moment.")

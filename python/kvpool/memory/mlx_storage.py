@@ -97,11 +97,6 @@ class MLXBlockStorage:
         self._drop_retired()
         held = self._buffers.get(block.block_id)
         reused = held is not None and held.block.generation != block.generation
-        if held is not None and reused and _is_live(held.block):
-            raise ValueError(
-                f"[MLXBlockStorage.buffer_for] block {block.block_id} is checked out by somebody "
-                "else: this handle is of another pool"
-            )
         if held is None or held.block.format != block.format:
             held = _Buffer(mx.zeros(shape, dtype), block)
             self._buffers[block.block_id] = held
@@ -170,7 +165,7 @@ class MLXBlockStorage:
             If the format can't be stored.
         """
         _, dtype = self._layout(block)
-        if not _is_live(block):
+        if not self.pool.holds(block):
             return mx.zeros((0, self.head_dim), dtype)
         rows = self.buffer_for(block)[: block.n_used]
         bits = _CODE_BITS.get(block.format)
@@ -190,7 +185,7 @@ class MLXBlockStorage:
             If the block is in use, by this check-out or a later one.
         """
         held = self._buffers.get(block.block_id)
-        if _is_live(block) or (held is not None and _is_live(held.block)):
+        if self.pool.holds(block) or (held is not None and self.pool.holds(held.block)):
             raise ValueError(
                 f"[MLXBlockStorage.release] block {block.block_id} is in use; free it first"
             )
@@ -210,10 +205,10 @@ class MLXBlockStorage:
         )
 
     def _require_live(self, block: Block, what: str) -> None:
-        if not _is_live(block):
+        if not self.pool.holds(block):
             raise ValueError(
                 f"[MLXBlockStorage.{what}] block {block.block_id} is not checked out by this "
-                "handle: it was given back, or never came from a pool"
+                "handle: it was given back, or never came from this pool"
             )
 
     def _drop_retired(self) -> None:
@@ -225,11 +220,6 @@ class MLXBlockStorage:
         for block_id in list(self._buffers):
             if not self.pool.is_managed(block_id):
                 self._buffers.pop(block_id, None)
-
-
-def _is_live(block: Block) -> bool:
-    """Whether a handle's check-out goes on; a block made by hand has none."""
-    return block.generation != 0 and block.owner is not None
 
 
 def pack(codes: mx.array, bits: int) -> mx.array:

@@ -295,6 +295,19 @@ def test_values_in_messages_may_be_any_text(text: str) -> None:
         pool.allocate(text, 1, owner=1)
 
 
+def test_holds_tells_check_outs_of_this_pool_that_go_on() -> None:
+    pool, other = BlockPoolAllocator(), BlockPoolAllocator()
+    (block,) = pool.allocate("k", 1, owner=1)
+    assert pool.holds(block)
+    assert not other.holds(block)
+    assert not pool.holds(copy.copy(block))
+    pool.free([block])
+    pool.allocate("k", 1, owner=1)
+    assert not pool.holds(block)
+    with pytest.raises(TypeError, match="block must be a Block, got None"):
+        pool.holds(None)  # type: ignore[arg-type]
+
+
 def test_cannot_be_copied_or_pickled() -> None:
     pool = BlockPoolAllocator()
     attempts: list[Callable[[Any], object]] = [copy.copy, copy.deepcopy, pickle.dumps]
