@@ -11,13 +11,33 @@
 namespace kvpool {
 namespace {
 
+void check_finite(const FormatSpec& spec, const char* what, const float* values, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (std::isfinite(values[i])) continue;
+    throw std::invalid_argument("[make_codec] " + to_string(spec) + " needs a finite " + what +
+                                ", got " + std::to_string(values[i]) + " at " + std::to_string(i));
+  }
+}
+
+void check_mean(const CodecOptions& options) {
+  if (!options.format.center) return;
+  if (options.mean == nullptr) {
+    throw std::invalid_argument("[make_codec] " + to_string(options.format) +
+                                " needs a mean, got none");
+  }
+  check_finite(options.format, "mean", options.mean, options.shape.head_dim);
+}
+
 void check_spectral(const CodecOptions& options) {
   const SpectralView& view = options.spectral;
   if (view.axes == nullptr || view.mean == nullptr || view.eigenvalues == nullptr) {
     throw std::invalid_argument("[make_codec] " + to_string(options.format) +
                                 " needs a spectral basis, got none");
   }
-  for (std::size_t i = 0; i < options.shape.head_dim; ++i) {
+  const std::size_t d = options.shape.head_dim;
+  check_finite(options.format, "mean", view.mean, d);
+  check_finite(options.format, "basis", view.axes, d * d);
+  for (std::size_t i = 0; i < d; ++i) {
     const float value = view.eigenvalues[i];
     const bool descends = i == 0 || value <= view.eigenvalues[i - 1];
     if (std::isfinite(value) && value >= 0.0F && descends) continue;
@@ -80,10 +100,7 @@ std::unique_ptr<BlockCodec> make_codec(const CodecOptions& options) {
       return options.side == Side::kKey ? internal::make_channel_affine_codec(options, layout)
                                         : internal::make_token_affine_codec(options, layout);
     case Method::kTurboquantMse:
-      if (options.format.center && options.mean == nullptr) {
-        throw std::invalid_argument("[make_codec] " + to_string(options.format) +
-                                    " needs a mean, got none");
-      }
+      check_mean(options);
       return internal::make_turboquant_mse_codec(options, layout);
     case Method::kTurboquantProd:
       return internal::make_turboquant_prod_codec(options, layout);

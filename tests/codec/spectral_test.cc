@@ -192,6 +192,9 @@ TEST(Spectral, NeedsABasisInOrder) {
   SpectralBasis basis = calibrate_spectral(vectors.data(), 512, 16);
   EXPECT_THROW(make_codec({.format = parse_format("spectral3"), .shape = {16, 32}}),
                std::invalid_argument);
+  SpectralBasis broken = basis;
+  broken.axes[37] = std::nanf("");
+  EXPECT_THROW(make_codec(options("spectral3", broken, 16)), std::invalid_argument);
   std::swap(basis.eigenvalues[0], basis.eigenvalues[5]);
   EXPECT_THROW(make_codec(options("spectral3", basis, 16)), std::invalid_argument);
 }
