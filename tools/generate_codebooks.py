@@ -19,6 +19,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 
@@ -77,7 +78,7 @@ def angle_density(level: int) -> Density:
 
 def thresholds_of(centroids: list[float], upper: float) -> list[float]:
     """Return the cells' borders on the half line: 0, the midpoints, the density's end."""
-    middles = [(a + b) / 2 for a, b in zip(centroids, centroids[1:], strict=False)]
+    middles = [(a + b) / 2 for a, b in pairwise(centroids)]
     return [0.0, *middles, upper]
 
 
@@ -140,16 +141,14 @@ def normal_codebook(bits: int) -> list[float]:
     n = 2 ** (bits - 1)
     # The best companding of a density f spreads centroids as f^(1/3) does: N(0, 3) here.
     wide = NormalDist(0.0, math.sqrt(3))
-    return lloyd_max(
-        normal, [wide.inv_cdf(0.5 + (i + 0.5) / (2 * n)) for i in range(n)], math.inf
-    )
+    return lloyd_max(normal, [wide.inv_cdf(0.5 + (i + 0.5) / (2 * n)) for i in range(n)], math.inf)
 
 
 def normal_distortion(centroids: list[float]) -> float:
     """Return the mean squared error of the codebook on N(0, 1)."""
     t = thresholds_of(centroids, math.inf)
     total = 0.0
-    for c, low, high in zip(centroids, t, t[1:], strict=False):
+    for c, (low, high) in zip(centroids, pairwise(t), strict=True):
         if math.isinf(high):
             mass = normal_tail(low)
             total += low * normal(low) + mass - 2 * c * normal(low) + c * c * mass
@@ -206,7 +205,7 @@ def generate() -> str:
     for level in (2, 3, 4):
         for bits in range(1, 5):
             angles = angle_codebook(level, bits)
-            middles = [(a + b) / 2 for a, b in zip(angles, angles[1:], strict=False)]
+            middles = [(a + b) / 2 for a, b in pairwise(angles)]
             name = f"kAngle{level}{bits}"
             parts.append(array(f"{name}Tangents", [math.tan(m) for m in middles]))
             parts.append(array(f"{name}Cosines", [math.cos(a) for a in angles]))

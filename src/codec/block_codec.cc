@@ -112,8 +112,8 @@ std::unique_ptr<BlockCodec> make_codec(const CodecOptions& options) {
       return internal::make_spectral_codec(options, layout);
     case Method::kSpectralWf:
       return internal::make_spectral_wf_codec(options, layout);
-    case Method::kQ8_0:
-    case Method::kQ4_0:
+    case Method::kGgmlQ8:
+    case Method::kGgmlQ4:
       return internal::make_ggml_codec(options, layout);
     case Method::kMlxAffine:
       return internal::make_mlx_affine_codec(options, layout);

@@ -46,8 +46,8 @@ std::array<std::size_t, 2> metadata_counts(const FormatSpec& spec, Side side,
     case Method::kFp32:
     case Method::kFp16:
     case Method::kBf16:
-    case Method::kQ8_0:
-    case Method::kQ4_0:
+    case Method::kGgmlQ8:
+    case Method::kGgmlQ4:
       break;
   }
   return {0, 0};
@@ -61,9 +61,9 @@ std::size_t row_bytes(const FormatSpec& spec, std::size_t d) {
     case Method::kFp16:
     case Method::kBf16:
       return d * 2;
-    case Method::kQ8_0:
+    case Method::kGgmlQ8:
       return d / 32 * 34;
-    case Method::kQ4_0:
+    case Method::kGgmlQ4:
       return d / 32 * 18;
     case Method::kMlxAffine:
       return d * spec.bits / 8;
@@ -135,8 +135,8 @@ void add_code_channels(const FormatSpec& spec, const std::uint8_t* channel_bits,
     case Method::kFp32:
     case Method::kFp16:
     case Method::kBf16:
-    case Method::kQ8_0:
-    case Method::kQ4_0:
+    case Method::kGgmlQ8:
+    case Method::kGgmlQ4:
     case Method::kMlxAffine:
       return;
   }

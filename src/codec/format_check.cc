@@ -51,7 +51,7 @@ std::size_t sketch_rows(const FormatSpec& spec, std::size_t head_dim) {
 void check_format(const FormatSpec& spec, Side side, const BlockShape& shape) {
   check_side(spec, side);
   std::size_t unit = 16;
-  if (spec.method == Method::kQ8_0 || spec.method == Method::kQ4_0) unit = 32;
+  if (spec.method == Method::kGgmlQ8 || spec.method == Method::kGgmlQ4) unit = 32;
   if (spec.method == Method::kMlxAffine) unit = spec.group;
   check_multiple(spec, "head_dim", shape.head_dim, unit, kMaxHeadDim);
   check_multiple(spec, "block_size", shape.block_size, kTokenRun, static_cast<std::size_t>(-1));

@@ -52,8 +52,8 @@ inline constexpr FormatRow kFormats[] = {
     {Method::kPolar, "polar", "", "", kLevelsOption | kSeedOption, 0, "", false},
     {Method::kSpectral, "spectral", "", "12345678", kNoiseOption | kSignalOption, 0, "", false},
     {Method::kSpectralWf, "spectral_wf", "", "12345678", kNoOption, 0, "", false},
-    {Method::kQ8_0, "q8_0", "", "", kNoOption, 0, "", false},
-    {Method::kQ4_0, "q4_0", "", "", kNoOption, 0, "", false},
+    {Method::kGgmlQ8, "q8_0", "", "", kNoOption, 0, "", false},
+    {Method::kGgmlQ4, "q4_0", "", "", kNoOption, 0, "", false},
     {Method::kMlxAffine, "mlx_affine", "", "234568", kGroupOption, 64, "32, 64, 128", false},
 };
 

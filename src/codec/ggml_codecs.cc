@@ -22,7 +22,7 @@ float reciprocal(float scale) {
   return std::isfinite(inverse) ? inverse : 0.0F;
 }
 
-struct Q8_0 {  // NOLINT(readability-identifier-naming): ggml's name
+struct Q8Group {
   static constexpr std::size_t kBytes = 34;
 
   static void encode(const float* x, std::byte* out) {
@@ -44,7 +44,7 @@ struct Q8_0 {  // NOLINT(readability-identifier-naming): ggml's name
   }
 };
 
-struct Q4_0 {  // NOLINT(readability-identifier-naming): ggml's name
+struct Q4Group {
   static constexpr std::size_t kBytes = 18;
 
   static void encode(const float* x, std::byte* out) {
@@ -98,10 +98,10 @@ class GgmlCodec final : public BlockCodec {
 }  // namespace
 
 CodecPointer make_ggml_codec(const CodecOptions& options, const BlockLayout& layout) {
-  if (options.format.method == Method::kQ8_0) {
-    return std::make_unique<GgmlCodec<Q8_0>>(options.format, layout);
+  if (options.format.method == Method::kGgmlQ8) {
+    return std::make_unique<GgmlCodec<Q8Group>>(options.format, layout);
   }
-  return std::make_unique<GgmlCodec<Q4_0>>(options.format, layout);
+  return std::make_unique<GgmlCodec<Q4Group>>(options.format, layout);
 }
 
 }  // namespace kvpool::internal

@@ -1,6 +1,7 @@
 #include "portable_math.h"
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <numbers>
 
@@ -28,7 +29,7 @@ double portable_log(double x) {
 CosineSine portable_cosine_sine(double turns) {
   // Nearest quarter turn, and what is left of it: at most an eighth of a turn either way, exact.
   const double quarters = 4.0 * turns;
-  const int quarter = static_cast<int>(quarters + 0.5);
+  const int quarter = static_cast<int>(std::nearbyint(quarters));
   const double angle = (quarters - quarter) * (std::numbers::pi / 2.0);
   const double square = angle * angle;
   double sine = 1.0;

@@ -30,10 +30,11 @@ TEST(BlockCodec, OneServesManyThreads) {
   const std::size_t n = shared.layout().size_bytes;
   std::vector<std::vector<std::byte>> blocks(4, std::vector<std::byte>(n));
   std::vector<std::thread> threads;
+  threads.reserve(blocks.size());
   for (std::vector<std::byte>& block : blocks) {
     threads.emplace_back([&shared, &block] {
-      const std::vector<float> rows = gaussian(32 * 64, 1);
-      std::vector<float> decoded(32 * 64);
+      const std::vector<float> rows = gaussian(std::size_t{32} * 64, 1);
+      std::vector<float> decoded(std::size_t{32} * 64);
       shared.codec().encode(rows.data(), block.data());
       shared.codec().decode(block.data(), decoded.data());
     });
@@ -64,7 +65,7 @@ TEST(BlockCodec, TokenFormatsDecodeATokenAlikeInBlocksOfAnySizeAndOnBothSides) {
 TEST(BlockCodec, DecodedKiviKeysAreAFixedPoint) {
   // Encoding what was decoded changes little: scales are halves already.
   CodecFixture fixture("kivi4", Side::kKey, 64);
-  const std::vector<float> once = fixture.round_trip(gaussian(32 * 64, 4));
+  const std::vector<float> once = fixture.round_trip(gaussian(std::size_t{32} * 64, 4));
   const std::vector<float> twice = fixture.round_trip(once);
   EXPECT_LT(testing::relative_squared_error(once, twice), 1e-6);
 }

@@ -42,7 +42,7 @@ constexpr const char* kFormats[] = {"fp32",
 TEST(DegenerateInput, ZeroVectorsDecodeToExactZeros) {
   for (const char* format : kFormats) {
     CodecFixture fixture(format, Side::kKey, 128);
-    EXPECT_EQ(fixture.encode(std::vector<float>(32 * 128, 0.0F)), 0U);
+    EXPECT_EQ(fixture.encode(std::vector<float>(std::size_t{32} * 128, 0.0F)), 0U);
     for (const float value : fixture.decode()) ASSERT_EQ(value, 0.0F) << format;
   }
 }
@@ -51,11 +51,12 @@ TEST(DegenerateInput, AZeroVectorAmongOthersStaysZeroWhereTokensAreEncodedAlone)
   for (const char* format : {"int8", "int4", "int1", "tq1", "tq4", "turboquant_prod2", "qjl",
                              "polar", "q8_0", "q4_0", "mlx_affine4"}) {
     CodecFixture fixture(format, Side::kKey, 64);
-    std::vector<float> rows = testing::gaussian(32 * 64, 11);
-    std::fill_n(rows.begin() + 7 * 64, 64, 0.0F);
+    std::vector<float> rows = testing::gaussian(std::size_t{32} * 64, 11);
+    std::fill_n(rows.begin() + std::ptrdiff_t{7} * 64, 64, 0.0F);
     fixture.encode(rows);
     const std::vector<float> decoded = fixture.decode();
-    for (std::size_t i = 0; i < 64; ++i) ASSERT_EQ(decoded[7 * 64 + i], 0.0F) << format;
+    for (std::size_t i = 0; i < 64; ++i)
+      ASSERT_EQ(decoded[std::size_t{7} * 64 + i], 0.0F) << format;
   }
 }
 
@@ -65,7 +66,7 @@ TEST(DegenerateInput, ConstantGroupsAreExact) {
     for (const Side side : {Side::kKey, Side::kValue}) {
       CodecFixture fixture(format, side, 64);
       for (const float constant : {0.0F, 3.25F, -3.25F, 0x1p-24F, -0x1.8p-14F, 65504.0F}) {
-        fixture.encode(std::vector<float>(32 * 64, constant));
+        fixture.encode(std::vector<float>(std::size_t{32} * 64, constant));
         for (const float value : fixture.decode()) {
           // mx.quantize has no scale below 1e-7, and so no constant that small.
           const double tolerance =
@@ -82,8 +83,8 @@ TEST(DegenerateInput, OneElementAnUlpHigherCostsAtMostAnUlp) {
   for (const char* format :
        {"int4", "int2", "kivi2", "kivi4", "kivi8", "mlx_affine2", "mlx_affine4", "mlx_affine8"}) {
     CodecFixture fixture(format, Side::kKey, 64);
-    std::vector<float> rows(32 * 64, 3.25F);
-    rows[5 * 64 + 9] += static_cast<float>(kUlp);
+    std::vector<float> rows(std::size_t{32} * 64, 3.25F);
+    rows[std::size_t{5} * 64 + 9] += static_cast<float>(kUlp);
     fixture.encode(rows);
     const std::vector<float> decoded = fixture.decode();
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -96,7 +97,7 @@ TEST(DegenerateInput, ConstantsThatAreNoHalvesAreWithinHalfAnUlp) {
   for (const char* format : {"kivi2", "kivi4", "int4"}) {
     CodecFixture fixture(format, Side::kValue, 64);
     for (const float constant : {3.3F, -3.3F, 0.1F, 1e-7F, 1e-30F, 1e-42F}) {
-      fixture.encode(std::vector<float>(32 * 64, constant));
+      fixture.encode(std::vector<float>(std::size_t{32} * 64, constant));
       for (const float value : fixture.decode()) {
         ASSERT_NEAR(value, constant, std::fabs(constant) * 0x1p-11F + 0x1p-25F) << format;
       }
@@ -107,7 +108,7 @@ TEST(DegenerateInput, ConstantsThatAreNoHalvesAreWithinHalfAnUlp) {
 TEST(DegenerateInput, SubnormalsStayFiniteAndSmall) {
   for (const char* format : kFormats) {
     CodecFixture fixture(format, Side::kKey, 64);
-    std::vector<float> rows(32 * 64);
+    std::vector<float> rows(std::size_t{32} * 64);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       rows[i] = (i % 3 == 0 ? -1e-42F : 1e-41F) * static_cast<float>(i % 7);
     }
@@ -133,7 +134,7 @@ TEST(DegenerateInput, NoLaneBesidesTheHeadsOwnEntersAGroup) {
 TEST(DegenerateInput, PaddingIsZeroWhateverTheBlockHeldBefore) {
   for (const char* format : kFormats) {
     CodecFixture fixture(format, Side::kKey, 64, 16);
-    const std::vector<float> rows = testing::gaussian(16 * 64, 2);
+    const std::vector<float> rows = testing::gaussian(std::size_t{16} * 64, 2);
     const std::size_t n = fixture.layout().size_bytes;
     fixture.encode(rows);
     const std::vector<std::byte> first(fixture.block(), fixture.block() + n);

@@ -38,13 +38,13 @@ float metadata_of_first_token(CodecFixture& fixture, std::size_t array, std::siz
 
 TEST(GoldenBytes, KiviColumn) {
   CodecFixture fixture("kivi2", Side::kKey, 64);
-  std::vector<float> rows(32 * 64, 0.0F);
+  std::vector<float> rows(std::size_t{32} * 64, 0.0F);
   for (std::size_t t = 0; t < 32; ++t) rows[t * 64 + 5] = static_cast<float>(7 * t % 32);
   fixture.encode(rows);
   const BlockLayout& layout = fixture.layout();
   EXPECT_EQ(internal::load_half(fixture.block() + layout.metadata[0].offset, 5), 10.3359375F);
   EXPECT_EQ(internal::load_half(fixture.block() + layout.metadata[1].offset, 5), 0.0F);
-  EXPECT_EQ(fixture.hex(layout.planes[2].array.offset + 5 * 8, 8), "94935e4e3a39e5a4");
+  EXPECT_EQ(fixture.hex(layout.planes[2].array.offset + std::size_t{5} * 8, 8), "94935e4e3a39e5a4");
 }
 
 TEST(GoldenBytes, TurboquantMseRamp) {
@@ -105,7 +105,7 @@ TEST(GoldenBytes, PolarRamp) {
 
 TEST(GoldenBytes, GgmlBlocksOfARamp) {
   // (i - 16) / 4: scale 4/127 and 0.5, computed by hand.
-  std::vector<float> rows(32 * 32, 0.0F);
+  std::vector<float> rows(std::size_t{32} * 32, 0.0F);
   for (std::size_t i = 0; i < 32; ++i) rows[i] = (static_cast<float>(i) - 16.0F) / 4.0F;
   CodecFixture eight("q8_0", Side::kValue, 32);
   eight.encode(rows);
@@ -119,7 +119,7 @@ TEST(GoldenBytes, GgmlBlocksOfARamp) {
 TEST(GoldenBytes, KeysAreChannelMajorAndValuesTokenMajor) {
   for (const Side side : {Side::kKey, Side::kValue}) {
     CodecFixture fixture("int2", side, 64);
-    const std::vector<float> rows = testing::gaussian(32 * 64, 9);
+    const std::vector<float> rows = testing::gaussian(std::size_t{32} * 64, 9);
     fixture.encode(rows);
     const std::byte* plane = fixture.block() + fixture.layout().planes[2].array.offset;
     for (std::size_t t = 0; t < 32; ++t) {

@@ -67,7 +67,7 @@ TEST(CalibrateSpectral, FindsOrthonormalAxesThatMakeTheCovarianceDiagonal) {
 }
 
 TEST(CalibrateSpectral, RefusesTooLittleOrBadInput) {
-  std::vector<float> vectors(512 * 16, 1.0F);
+  std::vector<float> vectors(std::size_t{512} * 16, 1.0F);
   EXPECT_THROW(calibrate_spectral(vectors.data(), 511, 16), std::invalid_argument);
   EXPECT_THROW(calibrate_spectral(vectors.data(), 512, 12), std::invalid_argument);
   vectors[100] = std::nanf("");
@@ -75,12 +75,12 @@ TEST(CalibrateSpectral, RefusesTooLittleOrBadInput) {
 }
 
 TEST(CalibrateSpectral, OfConstantVectorsHasNoVarianceAndCodecsStayExact) {
-  const std::vector<float> vectors(512 * 32, 1.5F);
+  const std::vector<float> vectors(std::size_t{512} * 32, 1.5F);
   const SpectralBasis basis = calibrate_spectral(vectors.data(), 512, 32);
   EXPECT_EQ(basis.eigenvalues[0], 0.0F);
   for (const char* format : {"spectral3", "spectral_wf3"}) {
     CodecFixture fixture(options(format, basis, 32));
-    for (const float value : fixture.round_trip(std::vector<float>(32 * 32, 1.5F))) {
+    for (const float value : fixture.round_trip(std::vector<float>(std::size_t{32} * 32, 1.5F))) {
       ASSERT_EQ(value, 1.5F) << "the mean has gain 0";
     }
   }

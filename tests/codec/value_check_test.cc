@@ -27,7 +27,7 @@ std::string refusal(const FormatSpec& spec, const std::vector<float>& rows) {
 TEST(ValueCheck, RefusesWhatIsNotFiniteAndShowsIt) {
   for (const char* format : {"fp32", "fp16", "bf16", "int8", "kivi4", "tq4", "qjl", "q8_0"}) {
     for (const float bad : {kNan, kInfinity, -kInfinity}) {
-      std::vector<float> rows(2 * 64, 1.0F);
+      std::vector<float> rows(std::size_t{2} * 64, 1.0F);
       rows[64 + 5] = bad;
       const std::string text = refusal(parse_format(format), rows);
       EXPECT_EQ(text.find("[Cache::append] "), 0U) << text;
@@ -37,7 +37,7 @@ TEST(ValueCheck, RefusesWhatIsNotFiniteAndShowsIt) {
 }
 
 TEST(ValueCheck, LimitIsThatOfTheFormat) {
-  std::vector<float> rows(2 * 64, 0.0F);
+  std::vector<float> rows(std::size_t{2} * 64, 0.0F);
   rows[3] = 65504.0F;
   EXPECT_EQ(refusal(parse_format("kivi4"), rows), "");
   EXPECT_EQ(refusal(parse_format("tq4"), rows), "");
@@ -52,7 +52,7 @@ TEST(ValueCheck, LimitIsThatOfTheFormat) {
 }
 
 TEST(ValueCheck, NormsCountWhereTheFormatStoresThem) {
-  std::vector<float> rows(2 * 64, 0.0F);
+  std::vector<float> rows(std::size_t{2} * 64, 0.0F);
   rows[64] = 60000.0F;
   rows[65] = 60000.0F;
   EXPECT_NE(refusal(parse_format("tq4"), rows).find("norm 84852"), std::string::npos);
@@ -77,7 +77,7 @@ TEST(ValueCheck, EveryFormatStaysFiniteAtTheLimit) {
                              "tq1:gain=ip", "tq4:gain=norm", "turboquant_prod1", "turboquant_prod3",
                              "qjl:sketch=gauss", "qjl", "polar", "q8_0", "q4_0", "mlx_affine2"}) {
     CodecFixture fixture(format, Side::kKey, 64);
-    std::vector<float> rows = testing::gaussian(32 * 64, 3);
+    std::vector<float> rows = testing::gaussian(std::size_t{32} * 64, 3);
     for (float& value : rows) value = value > 0.0F ? 65504.0F : -65504.0F;
     fixture.encode(rows);
     for (const float value : fixture.decode()) ASSERT_TRUE(std::isfinite(value)) << format;
@@ -86,7 +86,7 @@ TEST(ValueCheck, EveryFormatStaysFiniteAtTheLimit) {
 
 TEST(ValueCheck, EncodeCountsGainsThatItClamped) {
   CodecFixture fixture("tq4", Side::kKey, 64);
-  std::vector<float> rows(32 * 64, 60000.0F);
+  std::vector<float> rows(std::size_t{32} * 64, 60000.0F);
   EXPECT_EQ(fixture.encode(rows), 32U);
   for (float& value : rows) value = 1.0F;
   EXPECT_EQ(fixture.encode(rows), 0U);

@@ -12,7 +12,8 @@ SCRIPT = Path(__file__).parents[2] / "tools" / "generate_codebooks.py"
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate_codebooks", SCRIPT)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

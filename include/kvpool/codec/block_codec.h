@@ -68,8 +68,8 @@ struct CodecOptions {
   SpectralView spectral{};      // spectral, spectral_wf
 };
 
-// Throws std::invalid_argument where check_format() does, where side data are missing or not finite,
-// and where eigenvalues are negative or not descending.
+// Throws std::invalid_argument where check_format() does, where side data are missing or not
+// finite, and where eigenvalues are negative or not descending.
 std::unique_ptr<BlockCodec> make_codec(const CodecOptions& options);
 
 }  // namespace kvpool

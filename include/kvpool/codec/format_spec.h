@@ -50,8 +50,8 @@ enum class Method : std::uint8_t {
   kPolar,
   kSpectral,
   kSpectralWf,
-  kQ8_0,
-  kQ4_0,
+  kGgmlQ8,
+  kGgmlQ4,
   kMlxAffine,
 };
 
