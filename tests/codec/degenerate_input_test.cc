@@ -43,7 +43,11 @@ TEST(DegenerateInput, ZeroVectorsDecodeToExactZeros) {
   for (const char* format : kFormats) {
     CodecFixture fixture(format, Side::kKey, 128);
     EXPECT_EQ(fixture.encode(std::vector<float>(std::size_t{32} * 128, 0.0F)), 0U);
-    for (const float value : fixture.decode()) ASSERT_EQ(value, 0.0F) << format;
+    const bool negative = std::string_view(format) == "q4_0";  // ggml's scale of zeros is -0
+    for (const float value : fixture.decode()) {
+      ASSERT_EQ(value, 0.0F) << format;
+      ASSERT_EQ(std::signbit(value), negative) << format;
+    }
   }
 }
 
@@ -102,6 +106,34 @@ TEST(DegenerateInput, ConstantsThatAreNoHalvesAreWithinHalfAnUlp) {
         ASSERT_NEAR(value, constant, std::fabs(constant) * 0x1p-11F + 0x1p-25F) << format;
       }
     }
+  }
+}
+
+TEST(DegenerateInput, AScaleThatRoundsToZeroHasCodesOfZero) {
+  for (const Side side : {Side::kKey, Side::kValue}) {
+    CodecFixture fixture("kivi4", side, 64);
+    std::vector<float> rows(std::size_t{32} * 64, 1.0F);
+    for (std::size_t i = 0; i < rows.size(); i += 3) rows[i] += 0x1p-23F;
+    fixture.encode(rows);
+    const BlockArray plane = fixture.layout().planes[1].array;
+    for (std::size_t i = 0; i < plane.bytes; ++i) {
+      ASSERT_EQ(fixture.block()[plane.offset + i], std::byte{0});
+    }
+  }
+}
+
+TEST(DegenerateInput, TheSignOfAZeroReachesNoMetadata) {
+  for (const char* format : {"kivi4", "int4", "int2"}) {
+    CodecFixture fixture(format, Side::kKey, 64);
+    std::vector<float> rows(std::size_t{32} * 64, 0.0F);
+    fixture.encode(rows);
+    const std::string expected = fixture.hex(0, fixture.layout().size_bytes);
+    for (std::size_t i = 0; i < rows.size(); i += 2) rows[i] = -0.0F;
+    fixture.encode(rows);
+    EXPECT_EQ(fixture.hex(0, fixture.layout().size_bytes), expected) << format;
+    for (float& value : rows) value = -0.0F;
+    fixture.encode(rows);
+    EXPECT_EQ(fixture.hex(0, fixture.layout().size_bytes), expected) << format;
   }
 }
 

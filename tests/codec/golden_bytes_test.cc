@@ -115,6 +115,17 @@ TEST(GoldenBytes, GgmlBlocksOfARamp) {
   EXPECT_EQ(four.hex(0, 6), "0038809191a2");
 }
 
+TEST(GoldenBytes, GgmlRoundsHalvesAwayFromZero) {
+  std::vector<float> rows(std::size_t{32} * 32, 0.0F);
+  rows[0] = 127.0F;  // scale 1
+  rows[1] = 0.5F;
+  rows[2] = -0.5F;
+  rows[3] = 2.5F;
+  CodecFixture fixture("q8_0", Side::kValue, 32);
+  fixture.encode(rows);
+  EXPECT_EQ(fixture.hex(0, 7), "003c7f01ff0300");
+}
+
 // What a plane holds where the layout says so, told from the codes one by one.
 TEST(GoldenBytes, KeysAreChannelMajorAndValuesTokenMajor) {
   for (const Side side : {Side::kKey, Side::kValue}) {
