@@ -34,10 +34,11 @@ class AttentionError : public ::testing::Test {
       const double most = *std::max_element(weights.begin(), weights.end());
       double sum = 0.0;
       for (double& weight : weights) sum += weight = std::exp(weight - most);
+      double* row = out.data() + query * kDim;
       for (std::size_t t = 0; t < kTokens; ++t) {
-        for (std::size_t i = 0; i < kDim; ++i) {
-          out[query * kDim + i] += weights[t] / sum * static_cast<double>(values[t * kDim + i]);
-        }
+        const double weight = weights[t] / sum;
+        const float* value = values.data() + t * kDim;
+        for (std::size_t i = 0; i < kDim; ++i) row[i] += weight * static_cast<double>(value[i]);
       }
     }
     return out;
