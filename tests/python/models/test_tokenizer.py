@@ -105,7 +105,7 @@ def test_generation_tokens_are_those_of_the_metadata(tokenizer: Any) -> None:
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (2, 0)
     assert tokenizer.eos_token_ids == {2}
     assert tokenizer.clean_up_tokenization_spaces is False
-    assert (len(tokenizer), tokenizer.model_max_length) == (49152, 8192)
+    assert (len(tokenizer.get_vocab()), tokenizer.model_max_length) == (49152, 8192)
 
 
 def test_chat_template_puts_the_default_system_prompt_first(tokenizer: Any) -> None:
