@@ -56,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; the interpreter must not flush to it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"kvpool: {error}", file=sys.stderr)
+        return 1
     return 0 if result["ok"] else 1
 
 

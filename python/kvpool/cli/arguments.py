@@ -12,6 +12,8 @@ from typing import Any
 import kvpool
 from kvpool.cli.console import Console
 
+_MOST = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class Command:
@@ -265,6 +267,6 @@ def _positive(text: str) -> int:
         value = int(text)
     except ValueError:
         value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    if not 1 <= value <= _MOST:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST}, got {text!r}")
     return value

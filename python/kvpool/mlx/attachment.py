@@ -70,6 +70,12 @@ def attach(
     generation and in ``mlx_lm.server``. Each time, the caches get a fresh private owner; their
     blocks go back when mlx_lm drops them. Attaching again replaces the pool.
 
+    Size the pool for what mlx_lm keeps at a time. Batch generation copies the prompts' caches when
+    their generation begins, and so needs their blocks twice for a moment. mlx_lm.server also keeps
+    caches of past prompts (``--prompt-cache-bytes`` bounds them), and any exception in its
+    generation thread, a pool that is exhausted included, ends that thread: let its pool grow, or
+    make it large enough for the store and the requests together.
+
     Parameters
     ----------
     model : mlx_lm model

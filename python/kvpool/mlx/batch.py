@@ -412,8 +412,7 @@ class PoolBackedBatchKVCache(TrackedCache):
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._load(state, "")
-        self._settle()
+        self._change(lambda: self._load(state, ""))
 
     @property
     def meta_state(self) -> str:
@@ -437,7 +436,12 @@ class PoolBackedBatchKVCache(TrackedCache):
         self._start(padding)
         self.keys, self.values = keys, values
         self.offset, self.left_padding = offset, left_padding
-        self._idx = int(idx[0]) if idx else self._room()[0]
+        room = min(self._room())
+        self._idx = int(idx[0]) if idx else room
+        if not 0 <= self._idx <= room:
+            raise ValueError(
+                f"[PoolBackedBatchKVCache.state] the index must be within 0…{room}, got {self._idx}"
+            )
 
     def is_trimmable(self) -> bool:
         """Return True: the newest tokens can always be dropped."""
@@ -448,6 +452,10 @@ class PoolBackedBatchKVCache(TrackedCache):
         n = min(max(n, 0), self._idx)
         if n == 0:
             return 0
+        self._change(lambda: self._cut(n))
+        return n
+
+    def _cut(self, n: int) -> None:
         self._idx -= n
         self.offset = self.offset - n
         if self.keys is not None and self.values is not None:
@@ -455,8 +463,6 @@ class PoolBackedBatchKVCache(TrackedCache):
             if room < self._room()[0]:
                 self.keys = shortened(self.keys, room) if room else None
                 self.values = shortened(self.values, room) if room else None
-        self._settle()
-        return n
 
     def make_mask(self, N: int, return_array: bool = False, **kwargs: Any) -> Any:  # noqa: N803
         """Return the mask of `N` tokens to come, shape (B, 1, N, n + N), bool."""

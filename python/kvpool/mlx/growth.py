@@ -98,8 +98,13 @@ def room_after_trim(room: int, stored: int, n_trimmed: int, step: int) -> int:
 
 
 def shortened(array: mx.array, room: int) -> mx.array:
-    """Return the first `room` rows as an array of their own, not as a view of the longer one."""
-    return mx.contiguous(array[..., :room, :])
+    """Return the first `room` rows as an array of their own, not as a view of the longer one.
+
+    It is evaluated, so that the longer one's memory is free before its blocks are.
+    """
+    shorter = mx.contiguous(array[..., :room, :])
+    mx.eval(shorter)
+    return shorter
 
 
 def same_layout(a: mx.array | None, b: mx.array | None) -> bool:

@@ -183,7 +183,15 @@ class Group:
         return group
 
     def join(self, cache: TrackedCache) -> int:
-        """Add a cache; returns the slot that it is known by."""
+        """Add a cache; returns the slot that it is known by.
+
+        Raises
+        ------
+        ValueError
+            If it is one of the group already: it would be charged twice.
+        """
+        if any(ref() is cache for ref in self._members):
+            raise ValueError("[Group.join] the cache is one of the group already")
         self._members.append(weakref.ref(cache))
         self._n_slots += 1
         return self._n_slots - 1

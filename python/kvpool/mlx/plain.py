@@ -291,13 +291,7 @@ class PoolBackedKVCache(TrackedCache):
 
     @state.setter
     def state(self, state: Sequence[Any]) -> None:
-        before = (self._keys, self._values, self.offset)
-        try:
-            self._load(state, "")
-            self._settle()
-        except BaseException:
-            self._keys, self._values, self.offset = before
-            raise
+        self._change(lambda: self._load(state, ""))
 
     def _load(self, state: Any, meta_state: Any) -> None:
         if len(state) not in (2, 3):
@@ -306,7 +300,8 @@ class PoolBackedKVCache(TrackedCache):
                 f"offset) is needed, got {len(state)} items"
             )
         if "_keys" not in self.__dict__:
-            self._begin(self._group, None)
+            self.step = max(self._group.pool.config.block_size, DEFAULT_STEP)
+            self._forget()
         self.meta_state = meta_state
         keys, values = (own_buffer(array) for array in without_placeholders(list(state[:2])))
         if (keys is None) != (values is None) or (
@@ -348,14 +343,16 @@ class PoolBackedKVCache(TrackedCache):
         n = min(max(n, 0), self.offset)
         if n == 0:
             return 0
+        self._change(lambda: self._cut(n))
+        return n
+
+    def _cut(self, n: int) -> None:
         self.offset -= n
         if self._keys is not None and self._values is not None:
             room = room_after_trim(min(self._room()), self.offset, n, self.step)
             if room < max(self._room()):
                 self._keys = shortened(self._keys, room) if room else None
                 self._values = shortened(self._values, room) if room else None
-        self._settle()
-        return n
 
     def make_mask(self, *args: Any, **kwargs: Any) -> Any:
         """Return the attention mask that mlx_lm makes for its own cache at this offset."""

@@ -262,8 +262,7 @@ class PoolBackedQuantizedKVCache(TrackedCache):
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._load(state, "")
-        self._settle()
+        self._change(lambda: self._load(state, ""))
 
     @property
     def meta_state(self) -> Any:
@@ -285,6 +284,25 @@ class PoolBackedQuantizedKVCache(TrackedCache):
         if numbers:
             self.offset, self.group_size, self.bits = map(int, numbers)
         self.meta_state = meta_state
+        if numbers or meta_state:
+            self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        room = min(self._room())
+        if not 0 <= self.offset <= room:
+            raise ValueError(
+                f"[PoolBackedQuantizedKVCache.state] offset must be within 0…{room}, got "
+                f"{self.offset}"
+            )
+        for packed in (self.keys, self.values):
+            if packed is None:
+                continue
+            codes, scales = packed[0].shape[-1] * 32 // self.bits, packed[1].shape[-1]
+            if codes != scales * self.group_size:
+                raise ValueError(
+                    f"[PoolBackedQuantizedKVCache.state] {self.bits} bits in groups of "
+                    f"{self.group_size} do not go with {codes} codes and {scales} scales a token"
+                )
 
     def is_trimmable(self) -> bool:
         """Return True: the newest tokens can always be dropped."""
@@ -295,6 +313,10 @@ class PoolBackedQuantizedKVCache(TrackedCache):
         n = min(max(n, 0), self.offset)
         if n == 0:
             return 0
+        self._change(lambda: self._cut(n))
+        return n
+
+    def _cut(self, n: int) -> None:
         self.offset -= n
         if self.keys is not None and self.values is not None:
             room = room_after_trim(min(self._room()), self.offset, n, self.step)
@@ -303,8 +325,6 @@ class PoolBackedQuantizedKVCache(TrackedCache):
             elif room < max(self._room()):
                 self.keys = [shortened(part, room) for part in self.keys]
                 self.values = [shortened(part, room) for part in self.values]
-        self._settle()
-        return n
 
     def make_mask(self, *args: Any, **kwargs: Any) -> Any:
         """Return the attention mask that mlx_lm makes for its own cache at this offset."""

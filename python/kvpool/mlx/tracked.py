@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import mlx.core as mx
@@ -246,6 +246,19 @@ class TrackedCache(AttachedLater):
         new._charge_new()
         return new
 
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the arrays and make the blocks agree with them; whole or not at all."""
+        before = dict(self.__dict__)
+        accounts = list(self._group.accounts)
+        try:
+            change()
+            self._settle()
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            self._group.accounts[:] = accounts
+            raise
+
     def _take_over(self, group: Group, state: Any, meta_state: Any) -> None:
         self._join(group)
         try:
@@ -308,8 +321,7 @@ class TrackedStockCache(TrackedCache):
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._stock_state(state)
-        self._settle()
+        self._change(lambda: self._stock_state(state))
 
     def _held(self, n_tokens: int) -> tuple[mx.array, mx.array]:
         stored = (slice(None), slice(None), slice(0, min(n_tokens, self._room()[0])))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
@@ -15,6 +16,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from kvpool.memory import BlockPoolExhaustedError, OwnerAlreadyActiveError
 from kvpool.mlx import (
+    PoolBackedBatchKVCache,
     PoolBackedKVCache,
     build_pooled_caches,
     load_prompt_cache,
@@ -26,6 +28,11 @@ SIZES = [0, 1, 16, 17, 256, 257]
 MODELS = ["llama", "gemma3_text", "mamba", "jamba", "falcon_h1"]
 if versions.STATE_HOLDS_NUMBERS:  # before, mlx_lm's own caches of chunks lose tokens
     MODELS.append("llama4")
+
+
+needs_numbers_in_state = pytest.mark.skipif(
+    not versions.STATE_HOLDS_NUMBERS, reason="the state of this mlx_lm holds no numbers"
+)
 
 
 @pytest.fixture
@@ -156,6 +163,76 @@ def test_from_state_takes_pair_and_triple(pool, kv):
     with pytest.raises(ValueError, match="1 items"):
         PoolBackedKVCache.from_state((keys,)).attach(pool)
     assert pool.counts().live == 0
+
+
+def test_case_25_a_loaded_cache_grows_by_what_it_needs_and_no_more(make_pool, kv, file, used):
+    """One of each layer in the group: a second one would be charged for growth that never comes."""
+    model = SimpleNamespace(layers=[None] * 3)
+    source = build_pooled_caches(model, make_pool())
+    for cache in source:
+        cache.update_and_fetch(*kv(5))
+    save_prompt_cache(file, source)
+    pool = make_pool(n_blocks=3 * 2 * (1 + 16))  # what is loaded, and a step of growth
+    loaded = load_prompt_cache(file, pool)
+    for cache in loaded:
+        cache.update_and_fetch(*kv(1))
+    held = sum(2 * -(-cache.keys.shape[2] // 16) for cache in loaded)
+    assert used(pool) == (held, 0)
+
+
+def _states(kv):
+    keys, values = kv(3000)
+    quantised = [tuple(mx.quantize(array, 32, 4)) for array in (keys, values)]
+    return {
+        "plain": lambda pool: (PoolBackedKVCache(pool), (keys, values)),
+        "quantised": lambda pool: (
+            PoolBackedKVCache(pool).to_quantized(32, 4),
+            (*quantised, 3000, 32, 4),
+        ),
+        "batch": lambda pool: (
+            PoolBackedBatchKVCache(pool, [0]),
+            (keys, values, mx.array([3000]), mx.array([0]), 3000),
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["plain", "quantised", "batch"])
+def test_a_state_that_does_not_fit_the_pool_changes_nothing(make_pool, kv, used, kind):
+    pool = make_pool(n_blocks=40)
+    cache, state = _states(kv)[kind](pool)
+    with pytest.raises(BlockPoolExhaustedError):
+        cache.state = state
+    assert cache.keys is None
+    assert cache.size() == 0
+    assert used(pool) == (0, 0)
+
+
+@pytest.mark.skipif(
+    not versions.STATE_HOLDS_NUMBERS, reason="the state of this mlx_lm holds no numbers"
+)
+@pytest.mark.parametrize("number", [-5, 3001, 99999])
+@pytest.mark.parametrize("kind", ["plain", "quantised", "batch"])
+def test_a_state_with_a_wrong_length_is_refused(pool, kv, used, kind, number):
+    cache, state = _states(kv)[kind](pool)
+    wrong = {
+        "plain": (*state[:2], number),
+        "quantised": (*state[:2], number, 32, 4),
+        "batch": (*state[:4], number),
+    }[kind]
+    with pytest.raises(ValueError, match=f"must be within 0…3000, got {number}"):
+        cache.state = wrong
+    assert cache.keys is None
+    assert used(pool) == (0, 0)
+
+
+@pytest.mark.skipif(
+    not versions.STATE_HOLDS_NUMBERS, reason="the state of this mlx_lm holds no numbers"
+)
+@pytest.mark.parametrize(("group_size", "bits"), [(64, 4), (32, 8)])
+def test_a_quantised_state_that_contradicts_itself_is_refused(pool, kv, group_size, bits):
+    cache, (keys, values, *_) = _states(kv)["quantised"](pool)
+    with pytest.raises(ValueError, match=f"{bits} bits in groups of {group_size} do not go with"):
+        cache.state = (keys, values, 3000, group_size, bits)
 
 
 def test_a_batch_round_trips(pool, kv, file):

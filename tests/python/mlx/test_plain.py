@@ -214,6 +214,15 @@ def test_trim_gives_back_whole_steps(pool, kv):
     assert len(pool.blocks_for(cache.owner)) == 0
 
 
+def test_trim_frees_the_memory_before_the_blocks(pool, kv):
+    cache = PoolBackedKVCache(pool)
+    cache.update_and_fetch(*kv(4096))
+    mx.eval(cache.state)
+    before = mx.get_active_memory()
+    cache.trim(4000)
+    assert before - mx.get_active_memory() >= 2 * 2 * 3840 * 32 * 4  # two arrays, two heads
+
+
 def test_trim_really_frees_memory(pool, kv):
     cache = PoolBackedKVCache(pool)
     cache.update_and_fetch(*kv(8192, n_heads=1))
