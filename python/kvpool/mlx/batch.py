@@ -16,7 +16,7 @@ from kvpool.mlx.growth import DEFAULT_STEP, grown, growth, room_after_trim, shor
 from kvpool.mlx.ledger import Group
 from kvpool.mlx.lines import Demand, Line
 from kvpool.mlx.plain import PoolBackedKVCache
-from kvpool.mlx.rows import row_indices, rows_to_merge
+from kvpool.mlx.rows import merged_rows, row_indices, rows_to_merge
 from kvpool.mlx.tracked import TrackedCache, format_of
 from kvpool.mlx.versions import STATE_HOLDS_NUMBERS
 
@@ -379,8 +379,8 @@ class PoolBackedBatchKVCache(TrackedCache):
         batch._begin(group, padding if length else [0] * len(caches), first.step)
         if length == 0:
             return batch
-        batch.keys = _merged([c.keys for c in caches], lengths, padding)
-        batch.values = _merged([c.values for c in caches], lengths, padding)
+        batch.keys = merged_rows([c.keys for c in caches], lengths, padding)
+        batch.values = merged_rows([c.values for c in caches], lengths, padding)
         batch.offset = batch.offset + length
         batch._idx = length
         batch._charge_new()
@@ -484,23 +484,3 @@ def _justified(
     if left or right:
         array = mx.pad(array, [(0, 0), (0, 0), (left, right), (0, 0)])
     return array
-
-
-def _merged(
-    arrays: Sequence[mx.array | None], lengths: Sequence[int], padding: Sequence[int]
-) -> mx.array:
-    """Return the first `lengths` tokens of each array as rows of one, behind their padding."""
-    first = next(array for array in arrays if array is not None)
-    _, n_heads, _, head_dim = first.shape
-    length = lengths[0] + padding[0]
-    merged = mx.zeros((len(arrays), n_heads, length, head_dim), first.dtype)
-    for row, (array, n_tokens, start) in enumerate(zip(arrays, lengths, padding, strict=True)):
-        if array is None:
-            continue
-        if array.shape != (1, n_heads, array.shape[2], head_dim) or array.dtype != first.dtype:
-            raise ValueError(
-                f"[PoolBackedBatchKVCache.merge] one row of {n_heads} heads of {head_dim} and "
-                f"{first.dtype} is needed, got {array.shape} and {array.dtype}"
-            )
-        merged[row : row + 1, :, start : start + n_tokens] = array[..., :n_tokens, :]
-    return merged

@@ -1,9 +1,11 @@
-"""What the batch caches of every kind check about rows."""
+"""Rows of batches: which ones, and many of one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import mlx.core as mx
 
 from kvpool.mlx.ledger import Group
 from kvpool.mlx.tracked import TrackedCache
@@ -57,3 +59,23 @@ def rows_to_merge(what: str, caches: Sequence[Any], kinds: tuple[type, ...]) -> 
     key = ("merge", *(None if group is None else group.number for group in groups))
     accounts = [None if group is None else group.accounts[0] for group in groups]
     return first, first._group.derived(key, first._slot, accounts)
+
+
+def merged_rows(
+    arrays: Sequence[mx.array | None], lengths: Sequence[int], padding: Sequence[int]
+) -> mx.array:
+    """Return the first `lengths` tokens of each array as rows of one, behind their padding."""
+    first = next(array for array in arrays if array is not None)
+    _, n_heads, _, head_dim = first.shape
+    length = lengths[0] + padding[0]
+    merged = mx.zeros((len(arrays), n_heads, length, head_dim), first.dtype)
+    for row, (array, n_tokens, start) in enumerate(zip(arrays, lengths, padding, strict=True)):
+        if array is None:
+            continue
+        if array.shape != (1, n_heads, array.shape[2], head_dim) or array.dtype != first.dtype:
+            raise ValueError(
+                f"[PoolBackedBatchKVCache.merge] one row of {n_heads} heads of {head_dim} and "
+                f"{first.dtype} is needed, got {array.shape} and {array.dtype}"
+            )
+        merged[row : row + 1, :, start : start + n_tokens] = array[..., :n_tokens, :]
+    return merged
