@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 namespace kvpool::internal {
 namespace {
@@ -21,11 +20,6 @@ template <typename Element>
 void reserve_more(std::vector<Element>& vector, std::size_t n) {
   const std::size_t wanted = vector.size() + n;
   if (vector.capacity() < wanted) vector.reserve(std::max(wanted, 2 * vector.capacity()));
-}
-
-std::int64_t add_saturating(std::int64_t a, std::int64_t b) {
-  std::int64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
 }
 
 }  // namespace
@@ -127,8 +121,8 @@ std::optional<Shortfall> PoolBooks::reserve(std::span<ReservedItem> items, Owner
   const ForkAwareMutex::Guard guard(mutex_);
   std::array<std::int64_t, 3> n_wanted{};
   for (const ReservedItem& item : items) {
-    std::int64_t& n = n_wanted[static_cast<std::size_t>(item.stream)];
-    n = add_saturating(n, blocks_for_tokens(item.n_tokens, config_.block_size));
+    n_wanted[static_cast<std::size_t>(item.stream)] +=
+        blocks_for_tokens(item.n_tokens, config_.block_size);
   }
   for (const Stream stream : {Stream::kKey, Stream::kValue, Stream::kShared}) {
     if (const auto shortfall = provide(stream, n_wanted[static_cast<std::size_t>(stream)])) {

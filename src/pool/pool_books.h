@@ -56,7 +56,8 @@ class PoolBooks {
   bool free_all(OwnerId owner);
   bool mark_used(const Block& block, std::int64_t n_used);
 
-  // Sets aside blocks for every item, filling item.blocks. Later each is taken or given back.
+  // Sets aside blocks for every item, filling item.blocks. Later each is taken or given back. The
+  // n_tokens of one stream must add up to 2**63 - 1 at most.
   std::optional<Shortfall> reserve(std::span<ReservedItem> items, OwnerId owner);
   void take(ReservedItem& item, OwnerId owner);
   void cancel(std::span<ReservedItem> items, OwnerId owner);

@@ -52,13 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("kvpool: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not flush to it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except OSError as error:
+        # Our output may have nowhere to go; the interpreter must not flush to it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"kvpool: {error}", file=sys.stderr)
+        if not isinstance(error, BrokenPipeError):  # then whoever read it has simply gone
+            print(f"kvpool: {error}", file=sys.stderr)
         return 1
     return 0 if result["ok"] else 1
 
